@@ -1,0 +1,51 @@
+# Shared compile settings, and one helper that turns a folder of src/ into a static library
+# plus a unit-test program made of the *_test.cpp files that stand beside the code.
+
+add_library(ds4_settings INTERFACE)
+target_include_directories(ds4_settings INTERFACE
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>)
+target_compile_options(ds4_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow
+  -Wno-missing-field-initializers>)
+if(DS4_WERROR)
+  target_compile_options(ds4_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
+endif()
+# Results must not depend on whether the compiler happened to fuse a multiply and an add.
+target_compile_options(ds4_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
+if(DS4_SANITIZE)
+  target_compile_options(ds4_settings INTERFACE -fsanitize=${DS4_SANITIZE} -fno-omit-frame-pointer
+    -fno-sanitize-recover=all)
+  target_link_options(ds4_settings INTERFACE -fsanitize=${DS4_SANITIZE})
+endif()
+
+# ds4_tests(TARGET LABEL label SOURCES ... LIBS ...): one GoogleTest program, one ctest entry per case.
+function(ds4_tests name)
+  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;LIBS" ${ARGN})
+  if(NOT DS4_TESTS OR NOT ARG_SOURCES)
+    return()
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_LIBS} ds4_settings GTest::gtest_main GTest::gmock)
+  target_compile_definitions(${name} PRIVATE DS4_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+    PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT})
+endfunction()
+
+# ds4_layer(NAME DIR dir [DEPS ...]): library ds4_NAME from DIR/*.cpp, tests ds4_NAME_test from DIR/*_test.cpp.
+function(ds4_layer name)
+  cmake_parse_arguments(ARG "" "DIR" "DEPS" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS "${ARG_DIR}/*.cpp")
+  set(tests ${sources})
+  list(FILTER tests INCLUDE REGEX "_test\\.cpp$")
+  list(FILTER sources EXCLUDE REGEX "_(test|bench|fuzz)\\.cpp$")
+  if(sources)
+    add_library(ds4_${name} STATIC ${sources})
+    target_link_libraries(ds4_${name} PUBLIC ${ARG_DEPS} PRIVATE ds4_settings)
+  else()
+    add_library(ds4_${name} INTERFACE)
+    target_link_libraries(ds4_${name} INTERFACE ${ARG_DEPS})
+  endif()
+  ds4_tests(ds4_${name}_test LABEL unit SOURCES ${tests} LIBS ds4_${name})
+endfunction()

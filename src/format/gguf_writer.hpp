@@ -1,0 +1,49 @@
+// GGUF version 3 writer: metadata and tensor list first, then tensor data streamed in order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ds4/error.hpp"
+#include "format/gguf.hpp"
+
+namespace ds4::format {
+
+/// Writes to `path`.tmp and renames on finish(), so that a failed run leaves no partial file.
+/// Use: add_* for all metadata, add_tensor for all tensors, then write_tensor in the same order, then finish.
+class GgufWriter {
+ public:
+  explicit GgufWriter(std::string path, uint32_t alignment = 32);
+  ~GgufWriter();  // removes the temporary file if finish() was not reached
+  GgufWriter(GgufWriter&&) noexcept;
+  GgufWriter& operator=(GgufWriter&&) noexcept;
+
+  void add_uint32(std::string_view key, uint32_t value);
+  void add_uint64(std::string_view key, uint64_t value);
+  void add_float32(std::string_view key, float value);
+  void add_bool(std::string_view key, bool value);
+  void add_string(std::string_view key, std::string_view value);
+  void add_uint32_array(std::string_view key, std::span<const uint32_t> values);
+  void add_int32_array(std::string_view key, std::span<const int32_t> values);
+  void add_float32_array(std::string_view key, std::span<const float> values);
+  void add_string_array(std::string_view key, std::span<const std::string> values);
+
+  /// dims[0] is the contiguous dimension.
+  void add_tensor(std::string_view name, TensorType type, std::span<const uint64_t> dims);
+
+  /// Bytes of the next tensor; may be called several times until the tensor is complete.
+  Result<void> write_tensor(std::span<const std::byte> bytes);
+  /// Checks that every tensor is complete, flushes, and gives the file its name.
+  Result<void> finish();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ds4::format
