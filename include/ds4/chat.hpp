@@ -1,0 +1,106 @@
+// Conversations: rendering messages into a prompt, and reading a reply back (docs/chat.md).
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ds4/error.hpp"
+#include "ds4/token.hpp"
+#include "ds4/tokenizer.hpp"
+
+namespace ds4 {
+
+enum class ThinkMode {
+  none,  // answer directly
+  high,  // reason, then answer
+  max,   // the same with the longest reasoning effort
+};
+
+/// A tool call of an assistant message. `arguments` is the text of a JSON object.
+struct ToolCall {
+  std::string id;
+  std::string name;
+  std::string arguments;
+};
+
+enum class Role { system, developer, user, assistant, tool };
+
+struct ChatMessage {
+  Role role = Role::user;
+  std::string content;
+  std::string reasoning;              // assistant only
+  std::vector<ToolCall> tool_calls;   // assistant only
+  std::string tool_call_id;           // tool only: which call this answers
+};
+
+/// How several tool results of one turn are joined.
+enum class ToolResultLayout {
+  adjacent,  // results follow each other without a separator (default)
+  merged,    // the official encoding: results and user text are blocks of one turn, separated by blank lines
+};
+
+struct ChatOptions {
+  ThinkMode think = ThinkMode::high;
+  std::vector<std::string> tool_schemas;  // raw JSON text of one function each, as the client sent it
+  ToolResultLayout tool_results = ToolResultLayout::adjacent;
+};
+
+/// A piece of a prompt. Special tokens are recognised in trusted (engine-made) pieces only.
+struct PromptSpan {
+  std::string text;
+  bool trusted = false;
+};
+
+/// A rendered conversation. Adjacent spans of the same kind are joined.
+struct RenderedPrompt {
+  std::vector<PromptSpan> spans;
+
+  std::string text() const;                                 // for display and cache keys
+  std::vector<Token> encode(const Tokenizer& tokenizer) const;
+};
+
+/// Renders a conversation up to the point where the assistant speaks. Tool results of one turn are put in the order
+/// of the calls they answer.
+RenderedPrompt render_chat(const std::vector<ChatMessage>& messages, const ChatOptions& options);
+
+/// The text of the tools section for these schemas; empty for none.
+std::string render_tools_section(const std::vector<std::string>& tool_schemas);
+/// The DSML block of these calls in canonical form, starting with two newlines; empty for none.
+std::string render_tool_calls(const std::vector<ToolCall>& calls);
+
+/// A finished reply taken apart.
+struct ParsedReply {
+  std::string reasoning;
+  std::string content;
+  std::vector<ToolCall> tool_calls;  // ids are left empty
+  std::string tool_block;            // the bytes of the DSML block as sampled, with its leading newlines
+  bool malformed_tools = false;      // a block was started but cannot be read; everything is in `content`
+};
+
+/// Takes apart generated text (without EOS). `think`: the prompt ended with an open reasoning tag.
+/// `tools`: tool schemas were offered, so DSML blocks are calls.
+ParsedReply parse_reply(std::string_view text, bool think, bool tools);
+
+/// Splits a stream of generated text into reasoning and answer. Tags may arrive split at any byte.
+class ReasoningSplitter {
+ public:
+  explicit ReasoningSplitter(bool think) : in_reasoning_(think), enabled_(think) {}
+
+  struct Piece {
+    std::string text;
+    bool reasoning = false;
+  };
+  /// Text that is now certain, in order.
+  std::vector<Piece> push(std::string_view text);
+  std::vector<Piece> flush();
+  bool in_reasoning() const { return in_reasoning_; }
+
+ private:
+  std::vector<Piece> drain(bool final);
+  std::string pending_;
+  bool in_reasoning_;
+  bool enabled_;
+};
+
+}  // namespace ds4

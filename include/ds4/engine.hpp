@@ -1,0 +1,64 @@
+// A loaded model. Open one, then create any number of sessions over it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ds4/error.hpp"
+#include "ds4/session.hpp"
+#include "ds4/tokenizer.hpp"
+
+namespace ds4 {
+
+struct EngineOptions {
+  std::string model_path;
+  std::string mtp_path;           // drafter file; empty = none
+  unsigned threads = 0;           // 0 = one per processor
+  uint32_t prefill_chunk = 4096;  // tokens; chunk boundaries lie on multiples of it
+  bool exact_activations = false; // do not round activations to 8 bits before products with quantised weights
+  bool warm_weights = false;      // read the whole file before the first token
+  /// Progress of reading weights when warm_weights is set: bytes done, bytes in all.
+  std::function<void(uint64_t, uint64_t)> on_load_progress;
+  /// One sentence each: things worth knowing that are not errors.
+  std::function<void(const std::string&)> on_notice;
+
+  // For tests against references without them: the rounding of cached rows (part of the model) can be left out.
+  bool round_trips = true;
+};
+
+/// What is in the file, for display.
+struct ModelInfo {
+  std::string name;     // general.name
+  std::string variant;  // "Flash", "Pro", "Nano", or "custom"
+  std::string backend;  // "cpu (2 threads, AVX-512)"
+  uint32_t layers = 0, width = 0, heads = 0, experts = 0, experts_used = 0, vocabulary = 0;
+  uint64_t max_context = 0;     // declared, tokens
+  uint64_t weight_bytes = 0;    // tensor bytes in the file
+  double state_bytes_per_token = 0;
+};
+
+/// Thread-safe; sessions keep the model alive.
+class Engine {
+ public:
+  static Result<Engine> open(const EngineOptions& options);
+
+  Engine(Engine&&) noexcept;
+  Engine& operator=(Engine&&) noexcept;
+  ~Engine();
+
+  const ModelInfo& info() const;
+  const Tokenizer& tokenizer() const;
+  uint32_t prefill_chunk() const;
+
+  /// A conversation state of at most `context` tokens. Memory grows with use, not with `context`.
+  Result<Session> create_session(uint64_t context) const;
+
+ private:
+  std::shared_ptr<const struct EngineImpl> impl_;
+  explicit Engine(std::shared_ptr<const struct EngineImpl> impl);
+};
+
+}  // namespace ds4

@@ -1,0 +1,84 @@
+// One conversation's state: the tokens evaluated so far and everything needed to continue them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ds4/error.hpp"
+#include "ds4/token.hpp"
+
+namespace ds4 {
+
+/// Opaque copy of a session's state; valid for any session of the same engine with enough context.
+class Snapshot {
+ public:
+  size_t size_bytes() const;
+  size_t tokens() const;
+
+ private:
+  friend class Session;
+  std::shared_ptr<const struct SnapshotImpl> impl_;
+};
+
+struct SyncOptions {
+  /// Called with (tokens done, tokens in all) counted from position 0; finer than chunks, from the calling thread.
+  std::function<void(size_t, size_t)> on_progress;
+  /// Polled between layers; true stops the call with ErrorCode::cancelled. What was complete stays usable.
+  std::function<bool()> cancelled;
+};
+
+/// How much a sync() could keep.
+struct SyncStats {
+  size_t reused = 0;     // tokens whose state was kept
+  size_t evaluated = 0;  // tokens computed by this call
+};
+
+/// Not thread-safe itself; different sessions of one engine may be used from different threads.
+class Session {
+ public:
+  Session(Session&&) noexcept;
+  Session& operator=(Session&&) noexcept;
+  ~Session();
+
+  /// Brings the state to exactly `prompt`, reusing the longest usable prefix of what is there. Afterwards logits()
+  /// are those after its last token. Errors: context_full, invalid_argument (a token outside the vocabulary; empty
+  /// prompt), cancelled. After `cancelled` the session holds a prefix of `prompt`.
+  Result<SyncStats> sync(std::span<const Token> prompt, const SyncOptions& options = {});
+
+  /// Appends one token. Errors: context_full, invalid_argument.
+  Result<void> eval(Token token);
+
+  /// Logits after the last token, one per vocabulary entry; empty before the first token.
+  std::span<const float> logits() const;
+
+  std::span<const Token> tokens() const;
+  size_t position() const { return tokens().size(); }
+  uint64_t context() const;
+  size_t common_prefix(std::span<const Token> prompt) const;
+
+  /// Goes back to `position` tokens. Exact: what follows is what would have followed then. Possible for any position
+  /// that can be reached again from a kept anchor; otherwise no_state, with the reason and the nearest position that
+  /// can be reached without recomputing from the start. logits() are valid afterwards (position 0: empty).
+  Result<void> rewind(size_t position);
+  /// Forgets everything.
+  void reset();
+
+  Result<Snapshot> snapshot() const;
+  Result<void> restore(const Snapshot& snapshot);
+
+  /// Bytes of state held now.
+  size_t state_bytes() const;
+
+ private:
+  friend class Engine;
+  struct Impl;
+  explicit Session(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ds4
