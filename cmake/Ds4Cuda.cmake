@@ -1,0 +1,15 @@
+# The CUDA sources, compiled when DS4_CUDA is on. Needs nvcc, not a GPU.
+set(CMAKE_CUDA_STANDARD 20)
+set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES 80-real 86-real 89-real 90a-real 100-real 120)
+endif()
+enable_language(CUDA)
+
+file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/backend/cuda/*.cu")
+if(cuda_sources)
+  add_library(ds4_backend_cuda STATIC ${cuda_sources})
+  target_include_directories(ds4_backend_cuda PRIVATE "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}/src")
+else()
+  message(STATUS "DS4_CUDA: ${CMAKE_CUDA_COMPILER} works; this version has no CUDA sources, so programs run on the CPU")
+endif()
