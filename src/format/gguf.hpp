@@ -8,7 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -24,8 +24,8 @@ enum class GgufType : uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, strin
 struct GgufArray {
   GgufType element_type = GgufType::u8;
   uint64_t count = 0;
-  std::span<const std::byte> bytes;        // scalars, back to back; empty for strings
-  std::vector<std::string_view> strings;   // only for element_type == string
+  std::span<const std::byte> bytes;       // scalars, back to back; empty for strings
+  std::vector<std::string_view> strings;  // only for element_type == string
 };
 
 /// One metadata value. Integers are widened to 64 bits, f32 to double; strings point into the mapping.
@@ -47,20 +47,27 @@ struct GgufTensor {
 };
 
 /// A GGUF model: one file, or all files of a split set "-00001-of-0000N". Views stay valid while it lives.
+///
+/// A file that opens has been checked as a whole: every count and length against the bytes that are there,
+/// unknown types, duplicate keys and names, dims whose product overflows, data outside the file, misaligned
+/// data, tensors that overlap. Tensors of identical offset, type and dims may share their bytes. Tensor data
+/// is aligned to the element or scale of its type. Memory is bounded by a small multiple of the file's
+/// metadata.
 class GgufFile {
  public:
-  /// Maps and validates `path`. For a name of the form X-00001-of-0000N.gguf all N files are opened; metadata
-  /// come from the first. Errors name the file and the offending key, tensor or field.
+  /// Maps and validates `path`. For a name of the form X-0000K-of-0000N.gguf all N files are opened,
+  /// whichever part is named; metadata come from the first. Errors name the file and the offending key,
+  /// tensor or field.
   static Result<GgufFile> open(const std::string& path);
-  /// Same checks on bytes in memory (which must outlive the result); used by tests and the fuzzer.
+  /// Same checks on one file in memory; `bytes` must start at a multiple of 8 and outlive the result.
   static Result<GgufFile> parse(std::span<const std::byte> bytes, std::string name);
 
   GgufFile(GgufFile&&) noexcept;
   GgufFile& operator=(GgufFile&&) noexcept;
   ~GgufFile();
 
-  const std::string& path() const;
-  uint64_t file_bytes() const;             // of all parts together
+  const std::string& path() const;  // of the first part
+  uint64_t file_bytes() const;      // of all parts together
   uint32_t version() const;
 
   /// Metadata in file order, and by key (nullptr if absent).

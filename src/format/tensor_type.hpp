@@ -23,13 +23,15 @@ enum class TensorType : uint32_t {
 /// Size of one block of a type. Known for every type of the GGUF standard, also for those this engine
 /// cannot compute with, so that a file can be checked and described.
 struct TypeTraits {
-  std::string_view name;   // as in the GGUF standard, e.g. "Q8_0"
-  uint32_t block_elements; // elements in one block
-  uint32_t block_bytes;    // bytes of one block
+  std::string_view name;    // as in the GGUF standard, e.g. "Q8_0"
+  uint32_t block_elements;  // elements in one block
+  uint32_t block_bytes;     // bytes of one block
+  uint32_t alignment;       // file positions of tensor data must be a multiple of this many bytes
 };
 
 /// nullopt for an id the standard does not define.
 std::optional<TypeTraits> type_traits(TensorType type);
+/// "unknown" for an id the standard does not define.
 std::string_view type_name(TensorType type);
 
 /// True for the types that can hold a weight matrix in this engine
