@@ -1,0 +1,29 @@
+// Q2_K: blocks of 256 two-bit codes; sixteen sub-blocks of 16 with a four-bit scale and a four-bit minimum
+// each.
+//
+// Layout, 84 bytes: 0 scales[16] (low nibble scale, high nibble minimum), 16 qs[64], 80 d (F16), 82 dmin
+// (F16). Element i: q = qs[32 * (i / 128) + i % 32] >> 2 * (i % 128 / 32) & 3. Value = d * (scale & 15) * q -
+// dmin * (scale >> 4) with scale = scales[i / 16].
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "format/q8_k.hpp"
+
+namespace ds4::format {
+
+struct [[gnu::packed]] BlockQ2_K {
+  static constexpr size_t kElements = 256;
+  uint8_t scales[16];
+  uint8_t qs[64];
+  uint16_t d;     // F16
+  uint16_t dmin;  // F16
+};
+static_assert(sizeof(BlockQ2_K) == 84);
+
+void decode_q2_k(const std::byte* row, size_t elements, float* out);
+/// Exact integers within a block, blocks summed in order.
+float dot_q2_k(const std::byte* row, const BlockQ8_K* x, size_t elements);
+
+}  // namespace ds4::format
