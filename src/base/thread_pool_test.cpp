@@ -18,15 +18,16 @@ std::atomic<uint64_t> allocations{0};
 }
 
 // Counts every allocation of this test program, so that the pool can be shown not to make any.
-void* operator new(size_t size) {
+// Not inlined: GCC would see malloc paired with delete and warn.
+[[gnu::noinline]] void* operator new(size_t size) {
   allocations.fetch_add(1, std::memory_order_relaxed);
   if (void* result = std::malloc(size)) return result;
   throw std::bad_alloc();
 }
-void operator delete(void* pointer) noexcept {
+[[gnu::noinline]] void operator delete(void* pointer) noexcept {
   std::free(pointer);
 }
-void operator delete(void* pointer, size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* pointer, size_t) noexcept {
   std::free(pointer);
 }
 

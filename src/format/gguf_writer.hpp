@@ -16,6 +16,9 @@ namespace ds4::format {
 
 /// Writes to `path`.tmp and renames on finish(), so that a failed run leaves no partial file.
 /// Use: add_* for all metadata, add_tensor for all tensors, then write_tensor in the same order, then finish.
+/// Mistakes in add_* (a key or name used twice, dims that do not fit the type, a call after the first
+/// write_tensor) are reported by the next write_tensor or finish. `general.alignment` is written by itself
+/// when the alignment is not 32.
 class GgufWriter {
  public:
   explicit GgufWriter(std::string path, uint32_t alignment = 32);
@@ -32,6 +35,8 @@ class GgufWriter {
   void add_int32_array(std::string_view key, std::span<const int32_t> values);
   void add_float32_array(std::string_view key, std::span<const float> values);
   void add_string_array(std::string_view key, std::span<const std::string> values);
+  /// Any value as it stands in another file, for copying metadata. A `general.alignment` is left out.
+  void add_value(std::string_view key, const GgufValue& value);
 
   /// dims[0] is the contiguous dimension.
   void add_tensor(std::string_view name, TensorType type, std::span<const uint64_t> dims);
