@@ -56,7 +56,9 @@ struct PromptSpan {
 struct RenderedPrompt {
   std::vector<PromptSpan> spans;
 
-  std::string text() const;                                 // for display and cache keys
+  std::string text() const;  // for display and cache keys
+  /// Special tokens are recognised where they lie wholly inside a trusted span. The text between two of them is
+  /// tokenised as one, whatever spans it comes from: span borders leave no trace in the ids.
   std::vector<Token> encode(const Tokenizer& tokenizer) const;
 };
 
@@ -85,7 +87,7 @@ ParsedReply parse_reply(std::string_view text, bool think, bool tools);
 /// Splits a stream of generated text into reasoning and answer. Tags may arrive split at any byte.
 class ReasoningSplitter {
  public:
-  explicit ReasoningSplitter(bool think) : in_reasoning_(think), enabled_(think) {}
+  explicit ReasoningSplitter(bool think) : in_reasoning_(think), at_start_(think) {}
 
   struct Piece {
     std::string text;
@@ -98,9 +100,9 @@ class ReasoningSplitter {
 
  private:
   std::vector<Piece> drain(bool final);
-  std::string pending_;
+  std::string pending_;  // bytes that may be the beginning of a tag
   bool in_reasoning_;
-  bool enabled_;
+  bool at_start_;  // an opening tag is expected and swallowed here
 };
 
 }  // namespace ds4

@@ -1,0 +1,42 @@
+// Cuts text into the pieces inside which BPE may merge (docs/tokenizer.md §3).
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+#include "text/unicode_class.hpp"
+
+namespace ds4::text {
+
+/// Walks over a text piece by piece. The pieces, put together, are the text: nothing is dropped or changed.
+/// Time is linear in the text. The text must outlive the walker.
+class PreTokenizer {
+ public:
+  explicit PreTokenizer(std::string_view text) : text_(text) {}
+
+  /// Moves to the next piece; false at the end of the text.
+  bool next(std::string_view& piece);
+
+ private:
+  struct Character {
+    CharacterClass kind = CharacterClass::other;
+    size_t end = 0;        // offset of the byte after it
+    bool present = false;  // false at the end of the text
+  };
+
+  Character at(size_t position) const;
+  /// The same, but numbers and CJK characters count as the end of the text: they never take part in a rule
+  /// that began before them.
+  Character in_run(size_t position) const;
+
+  size_t number_end(size_t begin) const;
+  size_t end_while(size_t position, CharacterClass kind) const;
+  size_t space_end(size_t begin) const;
+  size_t unmatched_end(size_t begin) const;
+  size_t piece_end(size_t begin) const;
+
+  std::string_view text_;
+  size_t position_ = 0;
+};
+
+}  // namespace ds4::text

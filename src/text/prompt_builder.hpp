@@ -1,0 +1,29 @@
+// Collects a prompt piece by piece, keeping apart what the engine wrote and what came from outside.
+#pragma once
+
+#include <string_view>
+#include <utility>
+
+#include "ds4/chat.hpp"
+
+namespace ds4::text {
+
+class PromptBuilder {
+ public:
+  void trusted(std::string_view text) { append(text, true); }
+  void untrusted(std::string_view text) { append(text, false); }
+  bool empty() const { return prompt_.spans.empty(); }
+  RenderedPrompt take() { return std::exchange(prompt_, {}); }
+
+ private:
+  void append(std::string_view text, bool trusted) {
+    if (text.empty()) return;
+    if (prompt_.spans.empty() || prompt_.spans.back().trusted != trusted)
+      prompt_.spans.push_back({{}, trusted});
+    prompt_.spans.back().text += text;
+  }
+
+  RenderedPrompt prompt_;
+};
+
+}  // namespace ds4::text

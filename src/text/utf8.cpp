@@ -1,0 +1,48 @@
+#include "text/utf8.hpp"
+
+namespace ds4::text {
+
+size_t utf8_length_from_lead(unsigned char lead) {
+  if (lead >= 0xC2 && lead <= 0xDF) return 2;
+  if (lead >= 0xE0 && lead <= 0xEF) return 3;
+  if (lead >= 0xF0 && lead <= 0xF4) return 4;
+  return 1;
+}
+
+CodePoint code_point_at(std::string_view text, size_t position) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[position + i]); };
+  const unsigned char lead = byte(0);
+  if (lead < 0x80) return {lead, 1};
+  const size_t length = utf8_length_from_lead(lead);
+  if (length == 1 || text.size() - position < length) return {kInvalidByte, 1};
+  char32_t value = lead & (0x7F >> length);
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return {kInvalidByte, 1};
+    value = value << 6 | (byte(i) & 0x3F);
+  }
+  const bool overlong = (length == 3 && value < 0x800) || (length == 4 && value < 0x10000);
+  const bool surrogate = value >= 0xD800 && value <= 0xDFFF;
+  if (overlong || surrogate || value > 0x10FFFF) return {kInvalidByte, 1};
+  return {value, static_cast<uint32_t>(length)};
+}
+
+void append_utf8(std::string& text, char32_t value) {
+  const auto put = [&](char32_t byte) { text.push_back(static_cast<char>(byte)); };
+  if (value < 0x80) {
+    put(value);
+  } else if (value < 0x800) {
+    put(0xC0 | value >> 6);
+    put(0x80 | (value & 0x3F));
+  } else if (value < 0x10000) {
+    put(0xE0 | value >> 12);
+    put(0x80 | (value >> 6 & 0x3F));
+    put(0x80 | (value & 0x3F));
+  } else {
+    put(0xF0 | value >> 18);
+    put(0x80 | (value >> 12 & 0x3F));
+    put(0x80 | (value >> 6 & 0x3F));
+    put(0x80 | (value & 0x3F));
+  }
+}
+
+}  // namespace ds4::text
