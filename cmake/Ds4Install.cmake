@@ -1,6 +1,10 @@
 # What `cmake --install` puts where: programs, public headers, libds4.a with a CMake package, the bundled model.
-# (Each program installs itself, in apps/.)
+# (apps/ds4 installs itself.)
 include(CMakePackageConfigHelpers)
+
+if(TARGET ds4-quantize)
+  install(TARGETS ds4-quantize RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+endif()
 
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/ds4")
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/ds4" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
