@@ -21,6 +21,7 @@ build_jobs() {
 build_quietly() {
   dir=$1 log=$2 what=$3
   shift 3
+  : >"$log"
   ninja -C "$dir" -j "$(build_jobs)" "$@" >"$log" 2>&1 </dev/null &
   build_pid=$!
   trap 'kill "$build_pid" 2>/dev/null; say ""; say "stopped; run the same command to go on"; exit 130' INT TERM
