@@ -29,9 +29,9 @@ enum class Role { system, developer, user, assistant, tool };
 struct ChatMessage {
   Role role = Role::user;
   std::string content;
-  std::string reasoning;              // assistant only
-  std::vector<ToolCall> tool_calls;   // assistant only
-  std::string tool_call_id;           // tool only: which call this answers
+  std::string reasoning;             // assistant only
+  std::vector<ToolCall> tool_calls;  // assistant only
+  std::string tool_call_id;          // tool only: which call this answers
 };
 
 /// How several tool results of one turn are joined.
@@ -57,13 +57,13 @@ struct RenderedPrompt {
   std::vector<PromptSpan> spans;
 
   std::string text() const;  // for display and cache keys
-  /// Special tokens are recognised where they lie wholly inside a trusted span. The text between two of them is
-  /// tokenised as one, whatever spans it comes from: span borders leave no trace in the ids.
+  /// Special tokens are recognised where they lie wholly inside a trusted span. The text between two of them
+  /// is tokenised as one, whatever spans it comes from: span borders leave no trace in the ids.
   std::vector<Token> encode(const Tokenizer& tokenizer) const;
 };
 
-/// Renders a conversation up to the point where the assistant speaks. Tool results of one turn are put in the order
-/// of the calls they answer.
+/// Renders a conversation up to the point where the assistant speaks. Tool results of one turn are put in the
+/// order of the calls they answer.
 RenderedPrompt render_chat(const std::vector<ChatMessage>& messages, const ChatOptions& options);
 
 /// The text of the tools section for these schemas; empty for none.

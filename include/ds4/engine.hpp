@@ -15,18 +15,15 @@ namespace ds4 {
 
 struct EngineOptions {
   std::string model_path;
-  std::string mtp_path;           // drafter file; empty = none
   unsigned threads = 0;           // 0 = one per processor
   uint32_t prefill_chunk = 4096;  // tokens; chunk boundaries lie on multiples of it
-  bool exact_activations = false; // do not round activations to 8 bits before products with quantised weights
-  bool warm_weights = false;      // read the whole file before the first token
+  bool exact_activations =
+      false;                  // do not round activations to 8 bits before products with quantised weights
+  bool warm_weights = false;  // read the whole file before the first token
   /// Progress of reading weights when warm_weights is set: bytes done, bytes in all.
   std::function<void(uint64_t, uint64_t)> on_load_progress;
   /// One sentence each: things worth knowing that are not errors.
   std::function<void(const std::string&)> on_notice;
-
-  // For tests against references without them: the rounding of cached rows (part of the model) can be left out.
-  bool round_trips = true;
 };
 
 /// What is in the file, for display.
@@ -35,8 +32,8 @@ struct ModelInfo {
   std::string variant;  // "Flash", "Pro", "Nano", or "custom"
   std::string backend;  // "cpu (2 threads, AVX-512)"
   uint32_t layers = 0, width = 0, heads = 0, experts = 0, experts_used = 0, vocabulary = 0;
-  uint64_t max_context = 0;     // declared, tokens
-  uint64_t weight_bytes = 0;    // tensor bytes in the file
+  uint64_t max_context = 0;   // declared, tokens
+  uint64_t weight_bytes = 0;  // tensor bytes in the file
   double state_bytes_per_token = 0;
 };
 

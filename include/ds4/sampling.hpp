@@ -28,8 +28,8 @@ class Rng {
   uint64_t state_;
 };
 
-/// Draws a token. Consumes one random number, none when greedy. Non-finite logits are never chosen unless there is
-/// nothing else (then the result is 0).
+/// Draws a token. Consumes one random number, none when greedy. Non-finite logits are never chosen unless
+/// there is nothing else (then the result is 0).
 Token sample(std::span<const float> logits, const SamplingParams& params, Rng& rng);
 /// The first index of the largest finite logit; 0 if there is none.
 Token argmax(std::span<const float> logits);

@@ -26,7 +26,8 @@ class Snapshot {
 };
 
 struct SyncOptions {
-  /// Called with (tokens done, tokens in all) counted from position 0; finer than chunks, from the calling thread.
+  /// Called with (tokens done, tokens in all) counted from position 0; finer than chunks, from the calling
+  /// thread.
   std::function<void(size_t, size_t)> on_progress;
   /// Polled between layers; true stops the call with ErrorCode::cancelled. What was complete stays usable.
   std::function<bool()> cancelled;
@@ -45,9 +46,9 @@ class Session {
   Session& operator=(Session&&) noexcept;
   ~Session();
 
-  /// Brings the state to exactly `prompt`, reusing the longest usable prefix of what is there. Afterwards logits()
-  /// are those after its last token. Errors: context_full, invalid_argument (a token outside the vocabulary; empty
-  /// prompt), cancelled. After `cancelled` the session holds a prefix of `prompt`.
+  /// Brings the state to exactly `prompt`, reusing the longest usable prefix of what is there. Afterwards
+  /// logits() are those after its last token. Errors: context_full, invalid_argument (a token outside the
+  /// vocabulary; empty prompt), cancelled. After `cancelled` the session holds a prefix of `prompt`.
   Result<SyncStats> sync(std::span<const Token> prompt, const SyncOptions& options = {});
 
   /// Appends one token. Errors: context_full, invalid_argument.
@@ -61,9 +62,10 @@ class Session {
   uint64_t context() const;
   size_t common_prefix(std::span<const Token> prompt) const;
 
-  /// Goes back to `position` tokens. Exact: what follows is what would have followed then. Possible for any position
-  /// that can be reached again from a kept anchor; otherwise no_state, with the reason and the nearest position that
-  /// can be reached without recomputing from the start. logits() are valid afterwards (position 0: empty).
+  /// Goes back to `position` tokens. Exact: what follows is what would have followed then. Possible for any
+  /// position that can be reached again from a kept anchor; otherwise no_state, with the reason and the
+  /// nearest position that can be reached without recomputing from the start. logits() are valid afterwards
+  /// (position 0: empty).
   Result<void> rewind(size_t position);
   /// Forgets everything.
   void reset();

@@ -27,9 +27,11 @@ struct SpecialTokens {
 /// Byte-level BPE. Immutable after creation; safe to use from several threads.
 class Tokenizer {
  public:
-  /// `tokens[i]` is the vocabulary string of id i (GPT-2 byte alphabet for ordinary tokens, literal text for added
-  /// ones); `merges[r]` is "LEFT RIGHT" with rank r. Error if one of the seven special tokens is missing.
-  static Result<Tokenizer> create(std::span<const std::string_view> tokens, std::span<const std::string_view> merges);
+  /// `tokens[i]` is the vocabulary string of id i (GPT-2 byte alphabet for ordinary tokens, literal text for
+  /// added ones); `merges[r]` is "LEFT RIGHT" with rank r. Error if one of the seven special tokens is
+  /// missing.
+  static Result<Tokenizer> create(std::span<const std::string_view> tokens,
+                                  std::span<const std::string_view> merges);
 
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
@@ -43,8 +45,8 @@ class Tokenizer {
   /// Text made by the engine itself: the seven special spellings become their tokens.
   std::vector<Token> encode_rendered(std::string_view text) const;
 
-  /// Bytes of one token (empty for an id outside the vocabulary), and of a sequence. A token may end in the middle
-  /// of a UTF-8 character.
+  /// Bytes of one token (empty for an id outside the vocabulary), and of a sequence. A token may end in the
+  /// middle of a UTF-8 character.
   std::string decode(Token token) const;
   std::string decode(std::span<const Token> tokens) const;
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <memory>
+#include <new>
 #include <span>
 #include <type_traits>
 
@@ -17,6 +18,13 @@ class AlignedBuffer {
  public:
   AlignedBuffer() = default;
   explicit AlignedBuffer(size_t size) { ensure(size); }
+
+  /// Makes room for at least `size` elements and returns data(). Throws std::bad_alloc, which the callers at
+  /// the edge of the library turn into an Error.
+  T* grow(size_t size) {
+    if (!ensure(size)) throw std::bad_alloc();
+    return data();
+  }
 
   /// Makes room for at least `size` elements. False if memory is exhausted.
   bool ensure(size_t size) {

@@ -1,0 +1,89 @@
+// The seam between the engine and the devices: a handful of coarse calls, never one per operation.
+//
+// engine/ owns time (who runs next), a backend owns memory (weights, state, scratch). A backend's calls may
+// come from several threads; it serialises them itself.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ds4/error.hpp"
+#include "ds4/token.hpp"
+
+namespace ds4::backend {
+
+/// State of one sequence, in the backend's memory: raw window, compressed rows, compressor frontiers.
+class Sequence {
+ public:
+  virtual ~Sequence() = default;
+  virtual size_t position() const = 0;  // tokens evaluated
+  virtual size_t state_bytes() const = 0;
+  virtual void clear() = 0;  // back to position 0; memory may be kept
+};
+
+/// Frozen copy of a sequence's state. Cheap: full pages of compressed rows are shared, not copied.
+class StateImage {
+ public:
+  virtual ~StateImage() = default;
+  virtual size_t position() const = 0;
+  virtual size_t size_bytes() const = 0;
+};
+
+/// How a long call reports and is stopped. Both are called from the calling thread, between layers.
+struct EvalControl {
+  std::function<void(double)> on_progress;  // fraction of this call's work done, 0..1
+  std::function<bool()> cancelled;
+};
+
+/// One row of a decode batch.
+struct DecodeRow {
+  Sequence* sequence = nullptr;
+  Token token = -1;
+};
+
+/// What a drafter proposes after `Sequence`'s last token and a chosen next one.
+struct Draft {
+  Token token = -1;
+  std::vector<float> logits;  // [V]
+};
+
+struct BackendInfo {
+  std::string name;                  // e.g. "cpu (2 threads, AVX-512 VNNI)"
+  double state_bytes_per_token = 0;  // growth of a long sequence
+};
+
+/// One model on one device. Every call checks its tokens; none prints.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual const BackendInfo& info() const = 0;
+  virtual Result<std::unique_ptr<Sequence>> create_sequence() const = 0;
+
+  /// Appends `tokens` (at most one prefill chunk) to a sequence. The logits of the last `logit_rows` tokens
+  /// are written to `logits` [logit_rows][V]. Cancelled, the sequence is as before the call; out_of_memory
+  /// leaves it empty.
+  virtual Result<void> prefill(Sequence& sequence, std::span<const Token> tokens, size_t logit_rows,
+                               std::span<float> logits, const EvalControl& control) const = 0;
+
+  /// Appends one token to each of 1..16 different sequences; logits [rows][V]. out_of_memory leaves the
+  /// sequences empty, any other error as they were.
+  virtual Result<void> decode(std::span<const DecodeRow> rows, std::span<float> logits) const = 0;
+
+  /// Proposes `depth` tokens to follow the sequence and `next`; the sequence is unchanged. unsupported
+  /// without a drafter.
+  virtual Result<std::vector<Draft>> draft(const Sequence& sequence, Token next, size_t depth) const = 0;
+
+  virtual Result<std::shared_ptr<const StateImage>> snapshot(const Sequence& sequence) const = 0;
+  virtual Result<void> restore(Sequence& sequence, const StateImage& image) const = 0;
+};
+
+/// The most sequences one decode call takes.
+inline constexpr size_t max_decode_rows = 16;
+
+}  // namespace ds4::backend

@@ -1,0 +1,111 @@
+#include "ds4/engine.hpp"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "backend/cpu/cpu_backend.hpp"
+#include "base/error.hpp"
+#include "engine/engine_impl.hpp"
+#include "engine/session_impl.hpp"
+#include "model/shape.hpp"
+#include "model/weights.hpp"
+#include "text/gguf_tokenizer.hpp"
+
+namespace ds4 {
+namespace {
+
+constexpr uint32_t max_prefill_chunk = 65536;
+
+// Reads one byte of every page, so that later accesses find the file in memory.
+void warm(const format::GgufFile& file, const std::function<void(uint64_t, uint64_t)>& progress) {
+  constexpr uint64_t page_bytes = 4096, report_bytes = 64ull << 20;
+  uint64_t total = 0, done = 0, reported = 0;
+  for (const format::GgufTensor& tensor : file.tensors()) total += tensor.size_bytes;
+  volatile unsigned char sink = 0;
+  for (const format::GgufTensor& tensor : file.tensors()) {
+    for (uint64_t i = 0; i < tensor.size_bytes; i += page_bytes) {
+      sink = static_cast<unsigned char>(tensor.data[i]);
+      if (progress && done + i >= reported + report_bytes) progress(reported = done + i, total);
+    }
+    done += tensor.size_bytes;
+  }
+  static_cast<void>(sink);
+  if (progress) progress(total, total);
+}
+
+ModelInfo describe(const model::ModelShape& shape, const format::GgufFile& file,
+                   const backend::BackendInfo& backend) {
+  ModelInfo info;
+  info.name = shape.name;
+  info.variant = model::variant_name(shape.variant);
+  info.backend = backend.name;
+  info.layers = shape.layers;
+  info.width = shape.width;
+  info.heads = shape.heads;
+  info.experts = shape.experts;
+  info.experts_used = shape.experts_used;
+  info.vocabulary = shape.vocabulary;
+  info.max_context = shape.max_context;
+  for (const format::GgufTensor& tensor : file.tensors()) info.weight_bytes += tensor.size_bytes;
+  info.state_bytes_per_token = backend.state_bytes_per_token;
+  return info;
+}
+
+}  // namespace
+
+Result<Engine> Engine::open(const EngineOptions& options) {
+  if (options.prefill_chunk == 0 || options.prefill_chunk > max_prefill_chunk) {
+    return fail(ErrorCode::invalid_argument, "prefill chunk {} is outside 1..{}", options.prefill_chunk,
+                max_prefill_chunk);
+  }
+  DS4_ASSIGN(auto file, format::GgufFile::open(options.model_path));
+  std::string notice;
+  const auto report = [&] {
+    if (!notice.empty() && options.on_notice) options.on_notice(notice);
+    notice.clear();
+  };
+  DS4_ASSIGN(const auto shape, model::read_shape(file, &notice));
+  report();
+  DS4_ASSIGN(const auto weights, model::bind_weights(file, shape));
+  DS4_ASSIGN(auto tokenizer, load_tokenizer(file, &notice));
+  report();
+  if (tokenizer.vocabulary_size() != shape.vocabulary) {
+    return fail(ErrorCode::format, "{}: the tokenizer has {} tokens but the model has {}", file.path(),
+                tokenizer.vocabulary_size(), shape.vocabulary);
+  }
+  if (options.warm_weights) warm(file, options.on_load_progress);
+  cpu::CpuOptions cpu;
+  cpu.threads = options.threads;
+  cpu.exact_activations = options.exact_activations;
+  auto backend = cpu::make_cpu_backend(shape, weights, nullptr, cpu);
+  ModelInfo info = describe(shape, file, backend->info());
+  // The mapping does not move with the object, so the weights' views stay valid.
+  return Engine(std::make_shared<const EngineImpl>(EngineImpl{
+      std::move(file), std::move(tokenizer), std::move(backend), std::move(info), options.prefill_chunk}));
+}
+
+Engine::Engine(std::shared_ptr<const EngineImpl> impl) : impl_(std::move(impl)) {}
+Engine::Engine(Engine&&) noexcept = default;
+Engine& Engine::operator=(Engine&&) noexcept = default;
+Engine::~Engine() = default;
+
+const ModelInfo& Engine::info() const {
+  return impl_->info;
+}
+const Tokenizer& Engine::tokenizer() const {
+  return impl_->tokenizer;
+}
+uint32_t Engine::prefill_chunk() const {
+  return impl_->prefill_chunk;
+}
+
+Result<Session> Engine::create_session(uint64_t context) const {
+  if (context < 2 || context > impl_->info.max_context) {
+    return fail(ErrorCode::invalid_argument, "context {} is outside 2..{}, which is what the model declares",
+                context, impl_->info.max_context);
+  }
+  DS4_ASSIGN(auto sequence, impl_->backend->create_sequence());
+  return Session(std::make_unique<Session::Impl>(impl_, std::move(sequence), context));
+}
+
+}  // namespace ds4

@@ -1,0 +1,22 @@
+// What an Engine owns; sessions share it.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "backend/backend.hpp"
+#include "ds4/engine.hpp"
+#include "ds4/tokenizer.hpp"
+#include "format/gguf.hpp"
+
+namespace ds4 {
+
+struct EngineImpl {
+  format::GgufFile file;  // the weights' bytes
+  Tokenizer tokenizer;
+  std::unique_ptr<backend::Backend> backend;
+  ModelInfo info;
+  uint32_t prefill_chunk = 0;
+};
+
+}  // namespace ds4

@@ -1,0 +1,196 @@
+#include "ds4/session.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "engine/session_impl.hpp"
+
+namespace ds4 {
+namespace {
+
+// While tokens come one at a time, a state to go back to is kept this often. Multiples of 128 are where the
+// compressors have no open window.
+constexpr size_t anchor_interval_tokens = 128;
+
+}  // namespace
+
+Result<void> Session::Impl::check_prompt(std::span<const Token> prompt) const {
+  if (prompt.empty()) return fail(ErrorCode::invalid_argument, "the prompt has no tokens");
+  if (prompt.size() >= context) {
+    return fail(ErrorCode::context_full, "the prompt has {} tokens, the context of {} leaves room for {}",
+                prompt.size(), context, context - 1);
+  }
+  const auto bad = std::find_if(prompt.begin(), prompt.end(), [&](Token token) {
+    return token < 0 || static_cast<uint32_t>(token) >= engine->info.vocabulary;
+  });
+  if (bad != prompt.end()) {
+    return fail(ErrorCode::invalid_argument, "token {} at position {} is outside the vocabulary of {}", *bad,
+                bad - prompt.begin(), engine->info.vocabulary);
+  }
+  return {};
+}
+
+void Session::Impl::reset() {
+  sequence->clear();
+  tokens.clear();
+  logits.clear();
+  anchors.clear();
+}
+
+Result<void> Session::Impl::fall_back(size_t position) {
+  const Anchor* anchor = anchors.find(position);
+  if (anchor == nullptr) {
+    reset();
+    return {};
+  }
+  DS4_TRY(engine->backend->restore(*sequence, *anchor->image));
+  logits = anchor->logits;
+  tokens.resize(anchor->position);
+  anchors.truncate(anchor->position);
+  return {};
+}
+
+Result<void> Session::Impl::add_anchor() {
+  DS4_ASSIGN(auto image, engine->backend->snapshot(*sequence));
+  anchors.add({tokens.size(), std::move(image), logits});
+  return {};
+}
+
+Result<void> Session::Impl::extend(std::span<const Token> prompt, const SyncOptions& options) {
+  const size_t chunk = engine->prefill_chunk, vocabulary = engine->info.vocabulary;
+  if (options.on_progress) options.on_progress(tokens.size(), prompt.size());
+  while (tokens.size() < prompt.size()) {
+    const size_t begin = tokens.size();
+    const size_t end = std::min(prompt.size(), (begin / chunk + 1) * chunk);
+    backend::EvalControl control;
+    control.cancelled = options.cancelled;
+    if (options.on_progress) {
+      control.on_progress = [&](double fraction) {
+        options.on_progress(begin + static_cast<size_t>(fraction * static_cast<double>(end - begin)),
+                            prompt.size());
+      };
+    }
+    std::vector<float> fresh(vocabulary);
+    const auto done =
+        engine->backend->prefill(*sequence, prompt.subspan(begin, end - begin), 1, fresh, control);
+    if (!done) {
+      if (sequence->position() != begin) reset();
+      return done.error();
+    }
+    logits = std::move(fresh);
+    tokens.insert(tokens.end(), prompt.begin() + static_cast<ptrdiff_t>(begin),
+                  prompt.begin() + static_cast<ptrdiff_t>(end));
+    DS4_TRY(add_anchor());
+  }
+  return {};
+}
+
+Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Session::Session(Session&&) noexcept = default;
+Session& Session::operator=(Session&&) noexcept = default;
+Session::~Session() = default;
+
+Result<SyncStats> Session::sync(std::span<const Token> prompt, const SyncOptions& options) {
+  DS4_TRY(impl_->check_prompt(prompt));
+  const size_t common = common_prefix(prompt);
+  if (common < position()) DS4_TRY(impl_->fall_back(common));
+  SyncStats stats;
+  stats.reused = position();
+  stats.evaluated = prompt.size() - stats.reused;
+  DS4_TRY(impl_->extend(prompt, options));
+  return stats;
+}
+
+Result<void> Session::eval(Token token) {
+  if (position() >= impl_->context) {
+    return fail(ErrorCode::context_full, "the context of {} tokens is full", impl_->context);
+  }
+  impl_->logits.resize(impl_->engine->info.vocabulary);
+  const backend::DecodeRow row{impl_->sequence.get(), token};
+  if (auto done = impl_->engine->backend->decode({&row, 1}, impl_->logits); !done) {
+    if (impl_->sequence->position() != position()) impl_->reset();
+    return done;
+  }
+  impl_->tokens.push_back(token);
+  if (position() % anchor_interval_tokens == 0) DS4_TRY(impl_->add_anchor());
+  return {};
+}
+
+std::span<const float> Session::logits() const {
+  return impl_->tokens.empty() ? std::span<const float>() : impl_->logits;
+}
+std::span<const Token> Session::tokens() const {
+  return impl_->tokens;
+}
+uint64_t Session::context() const {
+  return impl_->context;
+}
+size_t Session::state_bytes() const {
+  return impl_->sequence->state_bytes();
+}
+
+size_t Session::common_prefix(std::span<const Token> prompt) const {
+  const auto [mine, theirs] =
+      std::mismatch(impl_->tokens.begin(), impl_->tokens.end(), prompt.begin(), prompt.end());
+  return static_cast<size_t>(mine - impl_->tokens.begin());
+}
+
+Result<void> Session::rewind(size_t target) {
+  if (target > position()) {
+    return fail(ErrorCode::invalid_argument, "cannot rewind to position {}: the session has {} tokens",
+                target, position());
+  }
+  if (target == position()) return {};
+  const Anchor* anchor = impl_->anchors.find(target);
+  const size_t from = anchor == nullptr ? 0 : anchor->position;
+  if (target - from > impl_->engine->prefill_chunk) {
+    return fail(
+        ErrorCode::no_state,
+        "cannot rewind to position {}: no state is kept between {} and there, and recomputing {} tokens is "
+        "more than one prefill chunk; position {} can be reached",
+        target, from, target - from, from);
+  }
+  const std::vector<Token> kept(impl_->tokens.begin(),
+                                impl_->tokens.begin() + static_cast<ptrdiff_t>(target));
+  DS4_TRY(impl_->fall_back(target));
+  return impl_->extend(kept, {});
+}
+
+void Session::reset() {
+  impl_->reset();
+}
+
+Result<Snapshot> Session::snapshot() const {
+  DS4_ASSIGN(auto image, impl_->engine->backend->snapshot(*impl_->sequence));
+  Snapshot result;
+  result.impl_ = std::make_shared<const SnapshotImpl>(
+      SnapshotImpl{impl_->engine, std::move(image), impl_->tokens, impl_->logits});
+  return result;
+}
+
+Result<void> Session::restore(const Snapshot& snapshot) {
+  const SnapshotImpl* source = snapshot.impl_.get();
+  if (source == nullptr || source->engine.lock() != impl_->engine) {
+    return fail(ErrorCode::invalid_argument, "the snapshot was not made by a session of this engine");
+  }
+  if (source->tokens.size() > impl_->context) {
+    return fail(ErrorCode::context_full, "the snapshot has {} tokens, the context of this session is {}",
+                source->tokens.size(), impl_->context);
+  }
+  DS4_TRY(impl_->engine->backend->restore(*impl_->sequence, *source->image));
+  impl_->tokens = source->tokens;
+  impl_->logits = source->logits;
+  impl_->anchors.clear();
+  if (impl_->tokens.empty()) return {};
+  impl_->anchors.add({impl_->tokens.size(), source->image, impl_->logits});
+  return {};
+}
+
+size_t Snapshot::size_bytes() const {
+  return impl_ == nullptr ? 0 : impl_->image->size_bytes();
+}
+size_t Snapshot::tokens() const {
+  return impl_ == nullptr ? 0 : impl_->tokens.size();
+}
+
+}  // namespace ds4

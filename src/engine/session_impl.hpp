@@ -1,0 +1,45 @@
+// Inner workings of a Session.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend/backend.hpp"
+#include "ds4/session.hpp"
+#include "engine/anchors.hpp"
+#include "engine/engine_impl.hpp"
+
+namespace ds4 {
+
+struct SnapshotImpl {
+  std::weak_ptr<const EngineImpl> engine;
+  std::shared_ptr<const backend::StateImage> image;
+  std::vector<Token> tokens;
+  std::vector<float> logits;
+};
+
+struct Session::Impl {
+  Impl(std::shared_ptr<const EngineImpl> owner, std::unique_ptr<backend::Sequence> state, uint64_t max_tokens)
+      : engine(std::move(owner)), sequence(std::move(state)), context(max_tokens) {}
+
+  Result<void> check_prompt(std::span<const Token> prompt) const;
+  /// Evaluates prompt[tokens.size() ..) chunk by chunk.
+  Result<void> extend(std::span<const Token> prompt, const SyncOptions& options);
+  /// Goes back to the newest anchor at or before `position`, or to the start.
+  Result<void> fall_back(size_t position);
+  /// Remembers the present state.
+  Result<void> add_anchor();
+  void reset();
+
+  std::shared_ptr<const EngineImpl> engine;
+  std::unique_ptr<backend::Sequence> sequence;
+  uint64_t context;
+  std::vector<Token> tokens;
+  std::vector<float> logits;
+  Anchors anchors;
+};
+
+}  // namespace ds4
