@@ -21,8 +21,9 @@ if(DS4_FUZZ)
 endif()
 
 # ds4_tests(TARGET LABEL label SOURCES ... LIBS ...): one GoogleTest program, one ctest entry per case.
+# FIXTURE nano_checkpoint: runs after the nano model was unpacked and converted; DS4_NANO_DIR is where (tests/fixtures).
 function(ds4_tests name)
-  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT;FIXTURE" "SOURCES;LIBS" ${ARGN})
   if(NOT DS4_TESTS OR NOT ARG_SOURCES)
     return()
   endif()
@@ -32,8 +33,13 @@ function(ds4_tests name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} ds4_settings GTest::gtest_main GTest::gmock)
   target_compile_definitions(${name} PRIVATE DS4_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  set(fixture)
+  if(ARG_FIXTURE)
+    set(fixture FIXTURES_REQUIRED ${ARG_FIXTURE})
+    target_compile_definitions(${name} PRIVATE DS4_NANO_DIR="${PROJECT_BINARY_DIR}/nano")
+  endif()
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
-    PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT})
+    PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT} ${fixture})
 endfunction()
 
 # ds4_layer(NAME DIR dir [DEPS ...]): library ds4_NAME from DIR/*.cpp, tests ds4_NAME_test from DIR/*_test.cpp,
