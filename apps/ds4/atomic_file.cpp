@@ -1,0 +1,75 @@
+#include "atomic_file.hpp"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace ds4::cli {
+
+AtomicFile::AtomicFile(int descriptor, std::string path, std::string temporary)
+    : descriptor_(descriptor),
+      path_(std::move(path)),
+      temporary_(std::move(temporary)),
+      writer_(descriptor) {}
+
+AtomicFile::AtomicFile(AtomicFile&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)),
+      path_(std::move(other.path_)),
+      temporary_(std::exchange(other.temporary_, {})),
+      writer_(other.writer_) {}
+
+AtomicFile::~AtomicFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+Result<AtomicFile> AtomicFile::create(const std::string& path) {
+  struct stat status{};
+  const bool exists = ::stat(path.c_str(), &status) == 0;
+  if (exists && !S_ISREG(status.st_mode)) {
+    const int descriptor = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    if (descriptor < 0) return fail(ErrorCode::io, "cannot write {}: {}", path, std::strerror(errno));
+    return AtomicFile(descriptor, path, "");
+  }
+  // Renaming replaces a symbolic link, so follow it first.
+  std::string target = path;
+  if (char* resolved = exists ? ::realpath(path.c_str(), nullptr) : nullptr) {
+    target = resolved;
+    ::free(resolved);
+  }
+  std::string temporary = target + ".XXXXXX";
+  const int descriptor = ::mkostemp(temporary.data(), O_CLOEXEC);
+  if (descriptor < 0) return fail(ErrorCode::io, "cannot write {}: {}", path, std::strerror(errno));
+  // mkostemp gives 0600; a new file gets the usual permissions, an existing one keeps its own.
+  const mode_t mask = ::umask(0);
+  ::umask(mask);
+  if (::fchmod(descriptor, exists ? status.st_mode & 07777 : 0666 & ~mask) != 0) {
+    ::close(descriptor);
+    ::unlink(temporary.c_str());
+    return fail(ErrorCode::io, "cannot write {}: {}", path, std::strerror(errno));
+  }
+  return AtomicFile(descriptor, std::move(target), std::move(temporary));
+}
+
+Result<void> AtomicFile::write(std::string_view bytes) {
+  if (!writer_.write(bytes)) return writer_.error(path_);
+  return {};
+}
+
+Result<void> AtomicFile::commit() {
+  if (writer_.failed()) return writer_.error(path_);
+  const bool closed = ::close(std::exchange(descriptor_, -1)) == 0;
+  const bool renamed = closed && (temporary_.empty() || ::rename(temporary_.c_str(), path_.c_str()) == 0);
+  if (!renamed) return fail(ErrorCode::io, "cannot write {}: {}", path_, std::strerror(errno));
+  temporary_.clear();
+  return {};
+}
+
+}  // namespace ds4::cli

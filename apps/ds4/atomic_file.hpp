@@ -1,0 +1,35 @@
+// Writing a result file as a whole or not at all.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "console.hpp"
+#include "ds4/error.hpp"
+
+namespace ds4::cli {
+
+/// Collects a file under a temporary name in the same folder; commit() gives it its name, destruction without
+/// commit() removes it. Something that exists and is not a regular file (a device, a pipe) is written
+/// directly.
+class AtomicFile {
+ public:
+  static Result<AtomicFile> create(const std::string& path);
+
+  AtomicFile(AtomicFile&& other) noexcept;
+  AtomicFile& operator=(AtomicFile&&) = delete;
+  ~AtomicFile();
+
+  Result<void> write(std::string_view bytes);
+  Result<void> commit();
+
+ private:
+  AtomicFile(int descriptor, std::string path, std::string temporary);
+  int descriptor_;
+  std::string path_;
+  std::string temporary_;  // empty: written directly
+  Writer writer_;
+};
+
+}  // namespace ds4::cli

@@ -1,0 +1,95 @@
+#include "generate.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/error.hpp"
+#include "interrupt.hpp"
+#include "output_printer.hpp"
+#include "progress.hpp"
+
+namespace ds4::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+double rate(size_t tokens, double seconds) {
+  return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
+}
+
+}  // namespace
+
+size_t generation_room(uint64_t context, size_t position, size_t wanted) {
+  if (context <= position + 1) return 0;
+  return static_cast<size_t>(std::min<uint64_t>(wanted, context - position - 1));
+}
+
+Result<SyncStats> sync_with_progress(Session& session, std::span<const Token> prompt) {
+  ProgressLine line;
+  size_t kept = prompt.size();  // the first report tells how much was there already
+  SyncOptions options;
+  options.cancelled = [] { return interrupted(); };
+  options.on_progress = [&](size_t done, size_t total) {
+    kept = std::min(kept, done);
+    line.show(prefill_text(done - kept, total - kept), done == total);
+  };
+  return session.sync(prompt, options);
+}
+
+Result<Reply> generate_reply(const Engine& engine, Session& session, std::span<const Token> prompt,
+                             const ReplyOptions& options, Rng& rng, Writer& output) {
+  Reply reply;
+  auto begin = Clock::now();
+  const auto stats = sync_with_progress(session, prompt);
+  reply.prefill_seconds = seconds_since(begin);
+  if (!stats) {
+    if (stats.error().code != ErrorCode::cancelled) return stats.error();
+    reply.stop = StopReason::interrupted;
+    return reply;
+  }
+  reply.prefilled_tokens = stats->evaluated;
+
+  const Tokenizer& tokenizer = engine.tokenizer();
+  OutputPrinter printer([&](std::string_view bytes) { return output.write(bytes); }, options.thinking,
+                        output.terminal());
+  const size_t limit = generation_room(session.context(), session.position(), options.max_tokens);
+  reply.stop = limit < options.max_tokens ? StopReason::context_full : StopReason::token_limit;
+  begin = Clock::now();
+  while (reply.tokens.size() < limit) {
+    if (interrupted()) {
+      reply.stop = StopReason::interrupted;
+      break;
+    }
+    const Token token = sample(session.logits(), options.sampling, rng);
+    if (token == tokenizer.special().eos) {
+      reply.stop = StopReason::end_of_reply;
+      break;
+    }
+    reply.tokens.push_back(token);
+    if (!printer.push(tokenizer.decode(token))) {
+      reply.stop = StopReason::output_failed;
+      break;
+    }
+    if (reply.tokens.size() == limit) break;
+    DS4_TRY(session.eval(token));
+  }
+  reply.decode_seconds = seconds_since(begin);
+  if (!printer.finish()) reply.stop = StopReason::output_failed;
+  return reply;
+}
+
+void say_speed(const Reply& reply) {
+  Writer error(STDERR_FILENO);
+  const std::string line = fmt::format("ds4: prefill: {:.2f} t/s, generation: {:.2f} t/s",
+                                       rate(reply.prefilled_tokens, reply.prefill_seconds),
+                                       rate(reply.tokens.size(), reply.decode_seconds));
+  error.write(error.styled(style_cyan, line) + "\n");
+}
+
+}  // namespace ds4::cli

@@ -1,0 +1,49 @@
+// One reply: evaluating the prompt, then choosing token after token.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "console.hpp"
+#include "ds4/engine.hpp"
+#include "ds4/sampling.hpp"
+
+namespace ds4::cli {
+
+enum class StopReason {
+  end_of_reply,  // the model chose EOS
+  token_limit,
+  context_full,
+  interrupted,    // Ctrl+C
+  output_failed,  // standard output cannot be written
+};
+
+struct ReplyOptions {
+  SamplingParams sampling;
+  size_t max_tokens = 0;
+  bool thinking = false;  // the prompt ends with an open reasoning tag
+};
+
+struct Reply {
+  std::vector<Token> tokens;  // without EOS
+  StopReason stop = StopReason::end_of_reply;
+  size_t prefilled_tokens = 0;
+  double prefill_seconds = 0;
+  double decode_seconds = 0;
+};
+
+/// Tokens that may be generated after `position`: one place of the context stays free.
+size_t generation_room(uint64_t context, size_t position, size_t wanted);
+
+/// Brings the session to `prompt` with a progress line. Ctrl+C ends it with ErrorCode::cancelled.
+Result<SyncStats> sync_with_progress(Session& session, std::span<const Token> prompt);
+
+/// Evaluates the prompt and streams the reply to `output`.
+Result<Reply> generate_reply(const Engine& engine, Session& session, std::span<const Token> prompt,
+                             const ReplyOptions& options, Rng& rng, Writer& output);
+
+/// "prefill: ... t/s, generation: ... t/s" on standard error.
+void say_speed(const Reply& reply);
+
+}  // namespace ds4::cli

@@ -1,0 +1,161 @@
+// The help pages, made from the option table.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "ds4/version.hpp"
+#include "option_table.hpp"
+#include "options.hpp"
+
+namespace ds4::cli {
+namespace {
+
+constexpr size_t description_column = 28;
+
+struct SectionText {
+  Section section;
+  const char* topic;
+  const char* title;
+};
+constexpr SectionText sections[] = {
+    {Section::prompt, "", "Prompt"},
+    {Section::runtime, "runtime", "Model and runtime"},
+    {Section::sampling, "sampling", "Sampling"},
+    {Section::diagnostics, "diagnostics", "Diagnostics (instead of an answer)"},
+};
+
+struct Command {
+  const char* name;
+  const char* help;
+};
+constexpr Command commands[] = {
+    {"/help", "show this list"},
+    {"/think", "reason before answering"},
+    {"/think-max", "reason with the longest effort"},
+    {"/nothink", "answer directly"},
+    {"/ctx N", "change the context size; the conversation is kept"},
+    {"/read FILE", "send the content of a file as the next message"},
+    {"/quit, /exit", "leave (so does Ctrl+D)"},
+};
+constexpr Command keys[] = {
+    {"Enter", "send the message"},
+    {"Alt+Enter, \\ Enter", "begin a new line of the message"},
+    {"Ctrl+C", "discard the line; stop a running answer"},
+    {"Up, Down, Ctrl+P/N", "earlier and later messages"},
+    {"Ctrl+R", "search in earlier messages"},
+    {"Home, End, Ctrl+A/E", "begin and end of the line"},
+    {"Alt+B/F, Ctrl+Left/Right", "word by word"},
+    {"Ctrl+K/U/W, Alt+D", "cut to the end, to the begin, a word back, a word ahead"},
+    {"Ctrl+Y", "insert what was cut"},
+    {"Ctrl+L", "clear the screen"},
+};
+
+class Page {
+ public:
+  explicit Page(bool color) : color_(color) {}
+
+  void title(std::string_view text) { text_ += fmt::format("\n{}\n", paint("1;38;5;250", text)); }
+  void line(std::string_view text) { text_ += fmt::format("{}\n", text); }
+  /// A name in the left column and its description, which may have several lines, in the right one.
+  void entry(const std::string& name, std::string_view description) {
+    const bool fits = 4 + name.size() + 2 <= description_column;
+    text_ += "    " + paint("38;5;81", name);
+    text_ += fits ? std::string(description_column - 4 - name.size(), ' ')
+                  : "\n" + std::string(description_column, ' ');
+    for (const char c : description) {
+      text_ += c;
+      if (c == '\n') text_ += std::string(description_column, ' ');
+    }
+    text_ += '\n';
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  std::string paint(std::string_view style, std::string_view text) const {
+    return color_ ? fmt::format("\x1b[{}m{}\x1b[0m", style, text) : std::string(text);
+  }
+  bool color_;
+  std::string text_;
+};
+
+void add_section(Page& page, const SectionText& section) {
+  page.title(section.title);
+  for (const OptionRow& row : option_table()) {
+    if (row.section != section.section) continue;
+    std::string name = row.short_name[0] != '\0' ? fmt::format("{}, {}", row.short_name, row.name) : row.name;
+    if (row.value != nullptr) name += fmt::format(" {}", row.value);
+    page.entry(name, row.help);
+  }
+}
+
+void add_commands(Page& page) {
+  page.title("Commands of a conversation");
+  for (const Command& c : commands) page.entry(c.name, c.help);
+  page.title("Keys");
+  for (const Command& k : keys) page.entry(k.name, k.help);
+}
+
+void add_header(Page& page) {
+  page.line(fmt::format("ds4 {}: runs DeepSeek V4 models on this machine", version));
+  page.line("");
+  page.line("usage: ds4 [OPTION...]                a conversation (on a terminal)");
+  page.line(
+      "       ds4 [OPTION...] -p TEXT        one answer on standard output, everything else on standard "
+      "error");
+  page.line("       ds4 [OPTION...] < FILE         the same with the prompt from standard input");
+}
+
+void add_footer(Page& page) {
+  page.title("More");
+  page.entry("--help TOPIC", "runtime, sampling, diagnostics, commands, or all");
+  page.title("Examples");
+  page.line("    ds4 -p \"What is the capital of Japan?\" --nothink --temp 0");
+  page.line("    ds4 --prompt-file question.txt --ctx 393216 --think-max");
+  page.line("    ds4 --dump-logprobs out.json -n 4 --nothink -sys \"\" --prompt-file question.txt");
+  page.title("Exit status");
+  page.line("    0 success, 1 failure at run time, 2 wrong usage, 130 stopped by Ctrl+C");
+}
+
+}  // namespace
+
+std::string help_page(const std::string& topic, bool color) {
+  Page page(color);
+  const auto* section = std::find_if(std::begin(sections), std::end(sections), [&](const SectionText& s) {
+    return s.topic[0] != '\0' && topic == s.topic;
+  });
+  if (section != std::end(sections)) {
+    add_section(page, *section);
+    return page.take().substr(1);  // without the empty line before the title
+  }
+  if (topic == "commands") {
+    add_commands(page);
+    return page.take().substr(1);
+  }
+  const bool all = topic == "all";
+  if (!topic.empty() && !all) {
+    page.line(fmt::format(
+        "There is no help topic '{}'. Topics: runtime, sampling, diagnostics, commands, all.", topic));
+    page.line("");
+  }
+  add_header(page);
+  for (const SectionText& s : sections) {
+    if (all || s.section != Section::diagnostics) add_section(page, s);
+  }
+  if (all) add_commands(page);
+  add_footer(page);
+  return page.take();
+}
+
+std::string short_help() {
+  return "usage: ds4 [-m FILE] [-p TEXT | --prompt-file FILE] [-n N] [-c N] [--temp F] [--nothink] ...\n"
+         "       ds4 --help [runtime|sampling|diagnostics|commands|all]\n";
+}
+
+std::string command_list() {
+  std::string text;
+  for (const Command& c : commands) text += fmt::format("  {:<14}{}\n", c.name, c.help);
+  return text;
+}
+
+}  // namespace ds4::cli

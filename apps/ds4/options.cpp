@@ -1,0 +1,214 @@
+#include "options.hpp"
+
+#include <charconv>
+#include <cmath>
+#include <limits>
+
+#include "base/error.hpp"
+#include "option_table.hpp"
+
+namespace ds4::cli {
+namespace {
+
+constexpr uint64_t largest_integer = 2147483647;
+
+Result<float> parse_float(const char* name, const std::string& text, float minimum, float maximum) {
+  float value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value) || value < minimum ||
+      value > maximum) {
+    return fail(ErrorCode::invalid_argument, "{} needs a number from {} to {}, not '{}'", name, minimum,
+                maximum, text);
+  }
+  return value;
+}
+
+template <class T>
+Result<void> set_integer(T& target, const char* name, const std::string& text, uint64_t minimum = 1,
+                         uint64_t maximum = largest_integer) {
+  DS4_ASSIGN(const uint64_t value, parse_integer(name, text, minimum, maximum));
+  target = static_cast<T>(value);
+  return {};
+}
+
+Result<void> set_float(float& target, const char* name, const std::string& text, float minimum,
+                       float maximum) {
+  DS4_ASSIGN(target, parse_float(name, text, minimum, maximum));
+  return {};
+}
+
+Result<void> set_path(std::string& target, const char* name, const std::string& text) {
+  if (text.empty()) return fail(ErrorCode::invalid_argument, "{} needs the name of a file", name);
+  target = text;
+  return {};
+}
+
+Result<void> set_prompt(Options& o, PromptSource source, const std::string& value) {
+  if (o.prompt_source != PromptSource::none) {
+    return fail(ErrorCode::invalid_argument,
+                "give one prompt only: a second --prompt or --prompt-file was found");
+  }
+  if (source == PromptSource::file && value.empty()) {
+    return fail(ErrorCode::invalid_argument, "--prompt-file needs the name of a file");
+  }
+  if (source == PromptSource::text && value.empty()) {
+    return fail(ErrorCode::invalid_argument, "the prompt is empty");
+  }
+  o.prompt_source = source == PromptSource::text && value == "-" ? PromptSource::standard_input : source;
+  o.prompt = value;
+  return {};
+}
+
+Result<void> set_backend(const std::string& name) {
+  if (name == "auto" || name == "cpu") return {};
+  return fail(ErrorCode::invalid_argument, "this build has no backend '{}'; it has: auto, cpu", name);
+}
+
+// clang-format off: a table reads best as one
+constexpr OptionRow rows[] = {
+    {Section::prompt, "-p", "--prompt", "TEXT",
+     "answer one prompt; '-' reads it from standard input (the whole input is one prompt,\n"
+     "also without -p when standard input is not a terminal)",
+     [](Options& o, const std::string& v) { return set_prompt(o, PromptSource::text, v); }},
+    {Section::prompt, "", "--prompt-file", "FILE", "the whole file is the prompt, byte for byte",
+     [](Options& o, const std::string& v) { return set_prompt(o, PromptSource::file, v); }},
+    {Section::prompt, "", "--raw-prompt", nullptr,
+     "the prompt is an already rendered conversation: nothing is added, and special tokens\n"
+     "spelled in it count (otherwise they are ordinary text)",
+     [](Options& o, const std::string&) { o.raw_prompt = true; return Result<void>(); }},
+    {Section::prompt, "-sys", "--system", "TEXT", "system text [You are a helpful assistant]; \"\" for none",
+     [](Options& o, const std::string& v) { o.system = v; return Result<void>(); }},
+    {Section::prompt, "", "--tools", "FILE",
+     "offer tools: a JSON array of function schemas. A tool call of the reply is shown as text",
+     [](Options& o, const std::string& v) { return set_path(o.tools_path, "--tools", v); }},
+    {Section::prompt, "", "--think", nullptr, "reason before answering (default)",
+     [](Options& o, const std::string&) { o.think = ThinkMode::high; return Result<void>(); }},
+    {Section::prompt, "", "--think-max", nullptr, "reason with the longest effort; made for contexts of 393216 tokens or more",
+     [](Options& o, const std::string&) { o.think = ThinkMode::max; return Result<void>(); }},
+    {Section::prompt, "", "--nothink", nullptr, "answer directly",
+     [](Options& o, const std::string&) { o.think = ThinkMode::none; return Result<void>(); }},
+
+    {Section::runtime, "-m", "--model", "FILE", "model file (GGUF) [./ds4flash.gguf, else the small bundled model]",
+     [](Options& o, const std::string& v) { return set_path(o.model_path, "--model", v); }},
+    {Section::runtime, "-c", "--ctx", "N", "context size in tokens [32768]",
+     [](Options& o, const std::string& v) { return set_integer(o.context_tokens, "--ctx", v); }},
+    {Section::runtime, "-n", "--tokens", "N", "generate at most N tokens [50000]",
+     [](Options& o, const std::string& v) { return set_integer(o.max_tokens, "--tokens", v); }},
+    {Section::runtime, "-t", "--threads", "N", "threads, 1 to 1024 [one per processor]",
+     [](Options& o, const std::string& v) { return set_integer(o.threads, "--threads", v, 1, 1024); }},
+    {Section::runtime, "", "--backend", "NAME", "auto or cpu [auto]; the CPU is the only device of this build",
+     [](Options&, const std::string& v) { return set_backend(v); }},
+    {Section::runtime, "", "--cpu", nullptr, "the same as --backend cpu",
+     [](Options&, const std::string&) { return Result<void>(); }},
+    {Section::runtime, "", "--prefill-chunk", "N", "prompt tokens processed at once [4096]",
+     [](Options& o, const std::string& v) { return set_integer(o.prefill_chunk_tokens, "--prefill-chunk", v); }},
+    {Section::runtime, "", "--quality", nullptr, "do not round activations to 8 bits before matrix products; slower",
+     [](Options& o, const std::string&) { o.exact_activations = true; return Result<void>(); }},
+    {Section::runtime, "", "--warm-weights", nullptr, "read all weights into memory before the first token",
+     [](Options& o, const std::string&) { o.warm_weights = true; return Result<void>(); }},
+
+    {Section::sampling, "", "--temp", "F", "temperature, 0 to 100 [1]; 0 always takes the most likely token",
+     [](Options& o, const std::string& v) { return set_float(o.sampling.temperature, "--temp", v, 0, 100); }},
+    {Section::sampling, "", "--top-p", "F", "smallest set of tokens with this probability, 0 to 1 [1]; 0 and 1 are off",
+     [](Options& o, const std::string& v) { return set_float(o.sampling.top_p, "--top-p", v, 0, 1); }},
+    {Section::sampling, "", "--top-k", "N", "the N most likely tokens, 0 to 1024 [0]; 0 is off",
+     [](Options& o, const std::string& v) { return set_integer(o.sampling.top_k, "--top-k", v, 0, 1024); }},
+    {Section::sampling, "", "--min-p", "F", "tokens at least F times as likely as the best one, 0 to 1 [0.05]",
+     [](Options& o, const std::string& v) { return set_float(o.sampling.min_p, "--min-p", v, 0, 1); }},
+    {Section::sampling, "", "--seed", "N", "seed of the random numbers, not 0 [from the clock]",
+     [](Options& o, const std::string& v) {
+       return set_integer(o.seed, "--seed", v, 1, std::numeric_limits<uint64_t>::max());
+     }},
+
+    {Section::diagnostics, "", "--inspect", nullptr, "describe the model file",
+     [](Options& o, const std::string&) { o.inspect = true; return Result<void>(); }},
+    {Section::diagnostics, "", "--dump-tokens", nullptr,
+     "show the tokens of the prompt text itself, special tokens recognised, nothing added",
+     [](Options& o, const std::string&) { o.dump_tokens = true; return Result<void>(); }},
+    {Section::diagnostics, "", "--dump-logits", "FILE", "write the logits after the prompt as JSON",
+     [](Options& o, const std::string& v) { return set_path(o.dump_logits_path, "--dump-logits", v); }},
+    {Section::diagnostics, "", "--dump-logprobs", "FILE",
+     "continue greedily for at most --tokens tokens and write the most likely ones of\n"
+     "each step as JSON",
+     [](Options& o, const std::string& v) { return set_path(o.dump_logprobs_path, "--dump-logprobs", v); }},
+    {Section::diagnostics, "", "--logprobs-top-k", "N", "tokens per step of --dump-logprobs [20]; more than 128 count as 128",
+     [](Options& o, const std::string& v) {
+       DS4_TRY(set_integer(o.logprobs_top_k, "--logprobs-top-k", v));
+       o.logprobs_top_k = std::min<size_t>(o.logprobs_top_k, 128);
+       return Result<void>();
+     }},
+    {Section::diagnostics, "", "--perplexity-file", "FILE",
+     "score the raw text of a file: the first 32 tokens are given, at most --tokens scored",
+     [](Options& o, const std::string& v) { return set_path(o.perplexity_path, "--perplexity-file", v); }},
+    {Section::diagnostics, "", "--version", nullptr, "show the version",
+     [](Options& o, const std::string&) { o.version = true; return Result<void>(); }},
+};
+// clang-format on
+
+const OptionRow* find_row(const std::string& argument) {
+  for (const OptionRow& row : rows) {
+    if (argument == row.name || (row.short_name[0] != '\0' && argument == row.short_name)) return &row;
+  }
+  return nullptr;
+}
+
+/// Combinations that make no sense.
+Result<void> check_combinations(const Options& o) {
+  const bool has_prompt = o.prompt_source != PromptSource::none;
+  if (has_prompt && !o.perplexity_path.empty()) {
+    return fail(ErrorCode::invalid_argument,
+                "--perplexity-file takes its text from the file: leave the prompt out");
+  }
+  if (o.raw_prompt && !o.tools_path.empty()) {
+    return fail(ErrorCode::invalid_argument,
+                "--raw-prompt adds nothing to the prompt, so --tools has no place");
+  }
+  return {};
+}
+
+}  // namespace
+
+std::span<const OptionRow> option_table() {
+  return rows;
+}
+
+Result<uint64_t> parse_integer(const std::string& what, const std::string& text, uint64_t minimum,
+                               uint64_t maximum) {
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < minimum || value > maximum) {
+    return fail(ErrorCode::invalid_argument, "{} needs a whole number from {} to {}, not '{}'", what, minimum,
+                maximum, text);
+  }
+  return value;
+}
+
+Result<Options> parse_options(std::span<const char* const> arguments) {
+  Options options;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string argument = arguments[i];
+    if (argument == "-h" || argument == "--help") {
+      options.help = true;
+      if (i + 1 < arguments.size() && arguments[i + 1][0] != '-') options.help_topic = arguments[++i];
+      continue;
+    }
+    const OptionRow* row = find_row(argument);
+    if (row == nullptr) {
+      const char* kind = argument.starts_with("-") ? "unknown option" : "unexpected argument";
+      return fail(ErrorCode::invalid_argument, "{} '{}'", kind, argument);
+    }
+    std::string value;
+    if (row->value != nullptr) {
+      if (i + 1 >= arguments.size()) {
+        return fail(ErrorCode::invalid_argument, "{} needs a value ({})", argument, row->value);
+      }
+      value = arguments[++i];
+    }
+    DS4_TRY(row->apply(options, value));
+  }
+  if (options.help || options.version) return options;
+  DS4_TRY(check_combinations(options));
+  return options;
+}
+
+}  // namespace ds4::cli

@@ -1,0 +1,181 @@
+#include "program.hpp"
+
+#include <unistd.h>
+
+#include <optional>
+
+#include "base/error.hpp"
+#include "console.hpp"
+#include "diagnostics.hpp"
+#include "ds4/engine.hpp"
+#include "ds4/version.hpp"
+#include "generate.hpp"
+#include "interrupt.hpp"
+#include "model_search.hpp"
+#include "options.hpp"
+#include "progress.hpp"
+#include "prompt.hpp"
+#include "repl.hpp"
+#include "tool_file.hpp"
+
+namespace ds4::cli {
+namespace {
+
+int failure(const Error& error) {
+  if (error.code == ErrorCode::cancelled) return exit_interrupted;
+  say_error(error.message);
+  return exit_failure;
+}
+
+int usage_failure(const Error& error) {
+  say_error(error.message);
+  return exit_usage;
+}
+
+/// Ends a run that wrote to standard output.
+int output_status(const Writer& output) {
+  if (!output.failed()) return exit_success;
+  if (!output.pipe_closed()) say_error(output.error("standard output").message);
+  return exit_failure;
+}
+
+int print(std::string_view text) {
+  Writer output(STDOUT_FILENO);
+  output.write(text);
+  return output_status(output);
+}
+
+bool wants_dump(const Options& o) {
+  return !o.dump_logits_path.empty() || !o.dump_logprobs_path.empty();
+}
+
+Result<Engine> open_engine(const Options& options, const std::string& path) {
+  ProgressLine line;
+  EngineOptions engine_options;
+  engine_options.model_path = path;
+  engine_options.threads = options.threads;
+  engine_options.prefill_chunk = options.prefill_chunk_tokens;
+  engine_options.exact_activations = options.exact_activations;
+  engine_options.warm_weights = options.warm_weights;
+  engine_options.on_load_progress = [&](uint64_t done, uint64_t total) {
+    line.show(load_text(done, total), done == total);
+  };
+  engine_options.on_notice = [](const std::string& sentence) { warn(sentence); };
+  return Engine::open(engine_options);
+}
+
+int run_dumps(const Options& options, const std::string& path, const Engine& engine, Session& session,
+              std::span<const Token> prompt) {
+  if (!options.dump_logits_path.empty()) {
+    if (const auto done = dump_logits(options, path, engine, session, prompt); !done)
+      return failure(done.error());
+  }
+  if (!options.dump_logprobs_path.empty()) {
+    if (const auto done = dump_logprobs(options, engine, session, prompt); !done)
+      return failure(done.error());
+  }
+  return exit_success;
+}
+
+int run_one_shot(const Options& options, const Engine& engine, Session& session,
+                 std::span<const Token> prompt) {
+  Writer output(STDOUT_FILENO);
+  Rng rng(choose_seed(options.seed));
+  const bool thinking = prompt.back() == engine.tokenizer().special().think_open;
+  const auto reply =
+      generate_reply(engine, session, prompt, {options.sampling, options.max_tokens, thinking}, rng, output);
+  if (!reply) return failure(reply.error());
+  if (reply->stop == StopReason::output_failed) return output_status(output);
+  if (reply->stop == StopReason::context_full) {
+    warn(fmt::format("the context of {} tokens is full", session.context()));
+  }
+  if (reply->stop == StopReason::interrupted) {
+    // The terminal shows ^C in the middle of a line.
+    if (reply->tokens.empty() && isatty(STDERR_FILENO) == 1) Writer(STDERR_FILENO).write("\n");
+    return exit_interrupted;
+  }
+  say_speed(*reply);
+  return exit_success;
+}
+
+/// The parts of a run that need the model's state.
+int run_with_engine(const Options& options, const std::string& path, const std::optional<std::string>& prompt,
+                    const std::vector<std::string>& tool_schemas) {
+  const auto engine = open_engine(options, path);
+  if (!engine) return failure(engine.error());
+  if (!prompt && options.perplexity_path.empty()) return run_repl(options, *engine, tool_schemas);
+
+  auto session = engine->create_session(options.context_tokens);
+  if (!session) return failure(session.error());
+  set_interrupt_mode(OnInterrupt::stop_then_exit);
+  if (!options.perplexity_path.empty()) {
+    const auto line = measure_perplexity(options, *engine, *session);
+    return line ? print(*line) : failure(line.error());
+  }
+  const Tokenizer& tokenizer = engine->tokenizer();
+  std::vector<Token> tokens;
+  if (options.raw_prompt) {
+    tokens = tokenizer.encode_rendered(*prompt);
+  } else {
+    tokens = preamble_tokens(tokenizer, options.system, tool_schemas, options.think);
+    const std::vector<Token> message = message_tokens(tokenizer, *prompt, options.think);
+    tokens.insert(tokens.end(), message.begin(), message.end());
+  }
+  say(context_sentence(*engine, options.context_tokens));
+  if (!options.raw_prompt) say_if_context_is_small(options.think, options.context_tokens);
+  if (wants_dump(options)) return run_dumps(options, path, *engine, *session, tokens);
+  return run_one_shot(options, *engine, *session, tokens);
+}
+
+Result<std::vector<std::string>> read_tools(const Options& options) {
+  if (options.tools_path.empty()) return std::vector<std::string>();
+  DS4_ASSIGN(const std::string text, read_file(options.tools_path));
+  return parse_tools(text, options.tools_path);
+}
+
+int run(const Options& options) {
+  std::optional<std::string> prompt;
+  const bool needs_prompt = options.dump_tokens || (wants_dump(options) && !options.inspect);
+  if (options.dump_tokens || (!options.inspect && options.perplexity_path.empty())) {
+    auto read = read_prompt(options);
+    if (!read) return usage_failure(read.error());
+    prompt = std::move(*read);
+  }
+  if (needs_prompt && !prompt) {
+    return usage_failure(
+        Error{ErrorCode::invalid_argument, "this needs a prompt: give one with -p or --prompt-file"});
+  }
+  const auto tools = read_tools(options);
+  if (!tools) return usage_failure(tools.error());
+  const auto model = find_model(options.model_path);
+  if (!model) return failure(model.error());
+  if (model->bundled)
+    say(fmt::format("using the small bundled model {}; name another one with -m", model->path));
+
+  if (options.dump_tokens) {
+    const auto text = dump_tokens(model->path, *prompt);
+    return text ? print(*text) : failure(text.error());
+  }
+  if (options.inspect) {
+    const auto text = describe_model(model->path);
+    return text ? print(*text) : failure(text.error());
+  }
+  return run_with_engine(options, model->path, prompt, *tools);
+}
+
+}  // namespace
+
+int run_program(std::span<const char* const> arguments) {
+  install_signal_handlers();
+  const auto options = parse_options(arguments);
+  if (!options) {
+    say_error(options.error().message);
+    Writer(STDERR_FILENO).write(short_help());
+    return exit_usage;
+  }
+  if (options->help) return print(help_page(options->help_topic, isatty(STDOUT_FILENO) == 1));
+  if (options->version) return print(fmt::format("ds4 {}\n", version));
+  return run(*options);
+}
+
+}  // namespace ds4::cli

@@ -1,0 +1,189 @@
+#include "repl.hpp"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include "base/error.hpp"
+#include "console.hpp"
+#include "generate.hpp"
+#include "interrupt.hpp"
+#include "line_editor.hpp"
+#include "progress.hpp"
+#include "prompt.hpp"
+
+namespace ds4::cli {
+namespace {
+
+std::string trimmed(const std::string& text) {
+  constexpr const char* space = " \t\r\n";
+  const size_t begin = text.find_first_not_of(space);
+  if (begin == std::string::npos) return "";
+  return text.substr(begin, text.find_last_not_of(space) - begin + 1);
+}
+
+const char* mode_name(ThinkMode mode) {
+  return mode == ThinkMode::none ? "none" : mode == ThinkMode::high ? "high" : "max";
+}
+
+/// The conversation is kept as tokens, exactly as they were sampled, so that every turn continues the same
+/// state.
+class Conversation {
+ public:
+  Conversation(const Options& options, const Engine& engine, const std::vector<std::string>& tool_schemas)
+      : options_(options), engine_(engine), tool_schemas_(tool_schemas), rng_(choose_seed(options.seed)) {}
+
+  Result<void> open(uint64_t context_tokens) {
+    session_.reset();  // before the new one, so that both are never in memory together
+    DS4_ASSIGN(session_, engine_.create_session(context_tokens));
+    options_.context_tokens = context_tokens;
+    say(context_sentence(engine_, context_tokens));
+    say_if_context_is_small(options_.think, context_tokens);
+    return {};
+  }
+
+  /// False when standard output is gone.
+  bool send(const std::string& message);
+  /// False to leave.
+  bool command(const std::string& line);
+
+ private:
+  void set_think(ThinkMode mode) {
+    options_.think = mode;
+    say(fmt::format("thinking: {}", mode_name(mode)));
+    say_if_context_is_small(mode, options_.context_tokens);
+  }
+  void change_context(const std::string& argument);
+
+  Options options_;
+  const Engine& engine_;
+  const std::vector<std::string>& tool_schemas_;
+  Rng rng_;
+  std::optional<Session> session_;
+  std::vector<Token> turns_;  // everything after the preamble, which depends on the mode
+  Writer output_{STDOUT_FILENO};
+};
+
+bool Conversation::send(const std::string& message) {
+  const Tokenizer& tokenizer = engine_.tokenizer();
+  std::vector<Token> turn = message_tokens(tokenizer, message, options_.think);
+  std::vector<Token> transcript = preamble_tokens(tokenizer, options_.system, tool_schemas_, options_.think);
+  transcript.insert(transcript.end(), turns_.begin(), turns_.end());
+  transcript.insert(transcript.end(), turn.begin(), turn.end());
+
+  const ReplyOptions reply_options{options_.sampling, options_.max_tokens, options_.think != ThinkMode::none};
+  clear_interrupt();
+  const auto reply = generate_reply(engine_, *session_, transcript, reply_options, rng_, output_);
+  if (!reply) {
+    say_error(reply.error().message);
+    return true;
+  }
+  if (reply->stop == StopReason::output_failed) return false;
+  if (reply->stop == StopReason::interrupted) {
+    warn(reply->tokens.empty() ? "stopped; the message was taken back" : "stopped");
+    if (reply->tokens.empty()) return true;
+  }
+  turns_.insert(turns_.end(), turn.begin(), turn.end());
+  turns_.insert(turns_.end(), reply->tokens.begin(), reply->tokens.end());
+  turns_.push_back(tokenizer.special().eos);
+  if (reply->stop == StopReason::context_full) {
+    warn(fmt::format("the context of {} tokens is full; /ctx N makes it larger", session_->context()));
+  }
+  say_speed(*reply);
+  return true;
+}
+
+void Conversation::change_context(const std::string& argument) {
+  const auto wanted = parse_integer("/ctx", argument, 1, 2147483647);
+  if (!wanted) return say_error(wanted.error().message);
+  const uint64_t before = options_.context_tokens;
+  const auto opened = open(*wanted);
+  if (opened) return;
+  say_error(opened.error().message);
+  if (const auto reopened = open(before); !reopened) say_error(reopened.error().message);
+}
+
+bool Conversation::command(const std::string& line) {
+  const size_t space = line.find_first_of(" \t\n");
+  const std::string name = line.substr(0, space);
+  const std::string argument = space == std::string::npos ? "" : trimmed(line.substr(space));
+  if (name == "/quit" || name == "/exit") return false;
+  if (name == "/help") {
+    Writer(STDERR_FILENO).write(command_list());
+  } else if (name == "/think") {
+    set_think(ThinkMode::high);
+  } else if (name == "/think-max") {
+    set_think(ThinkMode::max);
+  } else if (name == "/nothink") {
+    set_think(ThinkMode::none);
+  } else if (name == "/ctx") {
+    change_context(argument);
+  } else if (name == "/read") {
+    if (argument.empty()) {
+      say_error("/read needs the name of a file");
+      return true;
+    }
+    const auto text = read_file(argument);
+    if (!text) {
+      say_error(text.error().message);
+    } else if (text->empty()) {
+      say_error(fmt::format("{} is empty", argument));
+    } else {
+      return send(*text);
+    }
+  } else {
+    say_error(fmt::format("unknown command {}; /help lists the commands", name));
+  }
+  return true;
+}
+
+}  // namespace
+
+int run_repl(const Options& options, const Engine& engine, const std::vector<std::string>& tool_schemas) {
+  Conversation conversation(options, engine, tool_schemas);
+  if (const auto opened = conversation.open(options.context_tokens); !opened) {
+    say_error(opened.error().message);
+    return exit_failure;
+  }
+  set_interrupt_mode(OnInterrupt::stop);
+  Writer(STDERR_FILENO).write(command_list());
+  LineEditor editor("ds4> ", History::default_path());
+  while (true) {
+    clear_interrupt();
+    const ReadResult read = editor.read();
+    if (read.status == ReadStatus::discarded) continue;
+    if (read.status == ReadStatus::end_of_input) return exit_success;
+    const std::string message = trimmed(read.text);
+    if (message.empty()) continue;
+    editor.remember(message);
+    if (message[0] == '/') {
+      if (!conversation.command(message)) return exit_success;
+    } else if (!conversation.send(message)) {
+      return exit_failure;
+    }
+  }
+}
+
+std::string context_sentence(const Engine& engine, uint64_t context_tokens) {
+  const ModelInfo& info = engine.info();
+  const double bytes = info.state_bytes_per_token * static_cast<double>(context_tokens);
+  return fmt::format("{} on {}, context {} tokens ({} when full), prefill chunk {}", info.variant,
+                     info.backend, context_tokens, human_bytes(static_cast<uint64_t>(bytes)),
+                     engine.prefill_chunk());
+}
+
+void say_if_context_is_small(ThinkMode think, uint64_t context_tokens) {
+  if (think != ThinkMode::max || context_tokens >= think_max_context_tokens) return;
+  warn(fmt::format("the longest reasoning effort is made for a context of {} tokens or more; this one has {}",
+                   think_max_context_tokens, context_tokens));
+}
+
+uint64_t choose_seed(uint64_t wanted) {
+  if (wanted != 0) return wanted;
+  const auto now = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
+  return now ^ (static_cast<uint64_t>(::getpid()) << 32);
+}
+
+}  // namespace ds4::cli
