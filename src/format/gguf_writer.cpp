@@ -275,7 +275,6 @@ struct GgufWriter::Impl {
     if (mistake) return *mistake;
     if (finished) return fail(ErrorCode::invalid_argument, "{}: is already finished", path);
     if (file >= 0) return {};
-    if (alignment == 0) return fail(ErrorCode::invalid_argument, "{}: the alignment is 0", path);
     file = ::open(temporary_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (file < 0) return system_error("created");
     buffer.reserve(kBufferBytes);
@@ -335,6 +334,7 @@ GgufWriter::GgufWriter(std::string path, uint32_t alignment) : impl_(std::make_u
   impl_->temporary_path = path + ".tmp";
   impl_->path = std::move(path);
   impl_->alignment = alignment;
+  if (alignment == 0) impl_->note(fail(ErrorCode::invalid_argument, "{}: the alignment is 0", impl_->path));
 }
 GgufWriter::~GgufWriter() = default;
 GgufWriter::GgufWriter(GgufWriter&&) noexcept = default;
@@ -388,6 +388,7 @@ void GgufWriter::add_value(std::string_view key, const GgufValue& value) {
 }
 
 void GgufWriter::add_tensor(std::string_view name, TensorType type, std::span<const uint64_t> dims) {
+  if (impl_->mistake) return;
   if (auto added = impl_->add_tensor(name, type, dims); !added) impl_->note(std::move(added).error());
 }
 
