@@ -1,7 +1,8 @@
-// The library in one page: load a model, ask one question, print the answer token by token.
-// usage: hello MODEL.gguf "QUESTION"
+// The smallest chat: one question, the most likely answer, streamed.
+//   ds4_hello MODEL.gguf "What is the capital of Japan?"
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "ds4/chat.hpp"
 #include "ds4/engine.hpp"
@@ -9,8 +10,8 @@
 
 namespace {
 
-int report(const ds4::Error& error) {
-  std::fprintf(stderr, "hello: %s\n", error.message.c_str());
+int fail(const ds4::Error& error) {
+  std::fprintf(stderr, "%s\n", error.message.c_str());
   return 1;
 }
 
@@ -18,30 +19,27 @@ int report(const ds4::Error& error) {
 
 int main(int argc, char** argv) {
   if (argc != 3) {
-    std::fprintf(stderr, "usage: hello MODEL.gguf \"QUESTION\"\n");
+    std::fprintf(stderr, "usage: %s MODEL.gguf QUESTION\n", argv[0]);
     return 2;
   }
-  ds4::EngineOptions options;
-  options.model_path = argv[1];
-  auto engine = ds4::Engine::open(options);
-  if (!engine) return report(engine.error());
+  auto engine = ds4::Engine::open({.model_path = argv[1]});
+  if (!engine) return fail(engine.error());
   auto session = engine->create_session(4096);
-  if (!session) return report(session.error());
+  if (!session) return fail(session.error());
 
-  ds4::ChatOptions chat;
-  chat.think = ds4::ThinkMode::none;
-  const ds4::Tokenizer& tokenizer = engine->tokenizer();
-  const auto prompt = ds4::render_chat({{ds4::Role::user, argv[2]}}, chat).encode(tokenizer);
-  if (auto synced = session->sync(prompt); !synced) return report(synced.error());
+  const std::vector<ds4::ChatMessage> messages{{.role = ds4::Role::user, .content = argv[2]}};
+  const auto prompt = ds4::render_chat(messages, {.think = ds4::ThinkMode::none});
+  const auto tokens = prompt.encode(engine->tokenizer());
+  if (auto done = session->sync(tokens); !done) return fail(done.error());
 
+  ds4::Utf8Stream text;  // a token may end in the middle of a character
   while (session->position() < session->context()) {
     const ds4::Token token = ds4::argmax(session->logits());
-    if (token == tokenizer.special().eos) break;
-    const std::string bytes = tokenizer.decode(token);
-    std::fwrite(bytes.data(), 1, bytes.size(), stdout);
+    if (token == engine->tokenizer().special().eos) break;
+    std::fputs(text.push(engine->tokenizer().decode(token)).c_str(), stdout);
     std::fflush(stdout);
-    if (auto evaluated = session->eval(token); !evaluated) return report(evaluated.error());
+    if (auto done = session->eval(token); !done) return fail(done.error());
   }
-  std::printf("\n");
+  std::puts(text.flush().c_str());
   return 0;
 }

@@ -1,5 +1,6 @@
 #include "options.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -132,10 +133,10 @@ constexpr OptionRow rows[] = {
      "each step as JSON",
      [](Options& o, const std::string& v) { return set_path(o.dump_logprobs_path, "--dump-logprobs", v); }},
     {Section::diagnostics, "", "--logprobs-top-k", "N", "tokens per step of --dump-logprobs [20]; more than 128 count as 128",
-     [](Options& o, const std::string& v) {
+     [](Options& o, const std::string& v) -> Result<void> {
        DS4_TRY(set_integer(o.logprobs_top_k, "--logprobs-top-k", v));
        o.logprobs_top_k = std::min<size_t>(o.logprobs_top_k, 128);
-       return Result<void>();
+       return {};
      }},
     {Section::diagnostics, "", "--perplexity-file", "FILE",
      "score the raw text of a file: the first 32 tokens are given, at most --tokens scored",
