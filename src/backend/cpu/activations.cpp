@@ -46,7 +46,7 @@ void Activations::assign(const float* rows, size_t count, size_t cols, size_t st
 bool Activations::reserve(Quantized& form) {
   const size_t codes = count_ * padded_cols(cols_);
   return form.codes.ensure(codes) && form.scales.ensure(codes / 32) && form.sums.ensure(codes / 16) &&
-         form.code_sums.ensure(codes / 32);
+         form.offsets.ensure(codes / 32);
 }
 
 void Activations::quantize_rows(ActivationFormat format, Quantized& form, size_t begin, size_t end) {
@@ -68,13 +68,13 @@ void Activations::quantize_rows(ActivationFormat format, Quantized& form, size_t
     std::fill(codes + cols_, codes + stride, int8_t{0});
     std::fill(scales + cols_ / 32, scales + stride / 32, 0.0f);
     float* sums = form.sums.data() + row * (stride / 16);
-    int32_t* code_sums = form.code_sums.data() + row * (stride / 32);
+    int32_t* offsets = form.offsets.data() + row * (stride / 32);
     for (size_t b = 0; b < stride / 32; ++b) {
       int32_t halves[2] = {0, 0};
       for (size_t j = 0; j < 32; ++j) halves[j / 16] += codes[32 * b + j];
-      sums[2 * b] = scales[b] * static_cast<float>(halves[0]);
-      sums[2 * b + 1] = scales[b] * static_cast<float>(halves[1]);
-      code_sums[b] = halves[0] + halves[1];
+      sums[b] = scales[b] * static_cast<float>(halves[0]);
+      sums[stride / 32 + b] = scales[b] * static_cast<float>(halves[1]);
+      offsets[b] = -128 * (halves[0] + halves[1]);
     }
   }
 }
@@ -119,8 +119,8 @@ Activations::View Activations::view(TensorType weights, size_t col_begin) const 
   assert(form.ready);
   view.codes = form.codes.data() + col_begin;
   view.scales = form.scales.data() + col_begin / 32;
-  view.sums = form.sums.data() + col_begin / 16;
-  view.code_sums = form.code_sums.data() + col_begin / 32;
+  view.sums = form.sums.data() + col_begin / 32;
+  view.offsets = form.offsets.data() + col_begin / 32;
   view.code_stride = padded_cols(cols_);
   return view;
 }

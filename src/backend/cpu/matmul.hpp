@@ -60,16 +60,17 @@ class Activations {
   size_t count() const { return count_; }
   size_t cols() const { return cols_; }
 
-  /// Pointers into the prepared forms. Scales hold one value per 32 columns in both int8 forms; sums hold
+  /// Pointers into the prepared forms. Scales hold one value per 32 columns in both int8 forms. sums hold
   /// scale * (sum of the codes) for every 16 columns (the term that multiplies the minimum of Q4_K and Q2_K).
   struct View {
     const float* f32 = nullptr;  // [count][f32_stride]
     size_t f32_stride = 0;
-    const int8_t* codes = nullptr;       // [count][code_stride]
-    const float* scales = nullptr;       // [count][code_stride / 32]
-    const float* sums = nullptr;         // [count][code_stride / 16]
-    const int32_t* code_sums = nullptr;  // [count][code_stride / 32]: sum of the codes for every 32 columns
-    size_t code_stride = 0;              // cols rounded up to 256; codes, scales and sums beyond cols are 0
+    const int8_t* codes = nullptr;  // [count][code_stride]
+    const float* scales = nullptr;  // [count][code_stride / 32]
+    const float* sums = nullptr;    // [count][2][code_stride / 32]: first and second half of each 32 columns
+    const int32_t* offsets =
+        nullptr;             // [count][code_stride / 32]: -128 * sum of the codes (see weight_tiles.hpp)
+    size_t code_stride = 0;  // cols rounded up to 256; everything beyond cols is 0
   };
   /// Columns [col_begin, ...) as `weights` need them. Precondition: prepared; col_begin a multiple of 32 (256
   /// for K-quants).
@@ -80,7 +81,7 @@ class Activations {
     AlignedBuffer<int8_t> codes;
     AlignedBuffer<float> scales;
     AlignedBuffer<float> sums;
-    AlignedBuffer<int32_t> code_sums;
+    AlignedBuffer<int32_t> offsets;
     bool ready = false;
   };
   bool reserve(Quantized& form);
@@ -98,12 +99,13 @@ struct MatmulScratch {
   AlignedBuffer<float> scales;
   AlignedBuffer<float> mins;
   AlignedBuffer<float> f32;
+  AlignedBuffer<float> activations;
 };
 
 /// out[i * out_stride + (r - row_begin)] = w row r . activation row tokens[i], for r in [row_begin, row_end)
 /// and i in [0, count). tokens == nullptr means 0, 1, 2, ... Weights are decoded once per tile of rows, not
 /// per token. Runs on the calling thread.
-void matmul_rows(const Matrix& w, size_t row_begin, size_t row_end, const Activations::View& x,
+bool matmul_rows(const Matrix& w, size_t row_begin, size_t row_end, const Activations::View& x,
                  ActivationMode mode, const uint32_t* tokens, size_t count, float* out, size_t out_stride,
                  MatmulScratch& scratch);
 

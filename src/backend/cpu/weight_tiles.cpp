@@ -43,15 +43,15 @@ void codes_mxfp4(const std::byte* row, size_t cols, int8_t* codes, float* scales
   }
 }
 
-void codes_q4_k(const std::byte* row, size_t cols, int8_t* codes, float* scales, float* mins) {
-  for (size_t k = 0; k < cols / 256; ++k, codes += 256, scales += 8, mins += 16) {
+void codes_q4_k(const std::byte* row, size_t cols, int8_t* codes, float* scales, float* min0, float* min1) {
+  for (size_t k = 0; k < cols / 256; ++k, codes += 256, scales += 8, min0 += 8, min1 += 8) {
     const auto block = block_at<format::BlockQ4_K>(row, k);
     uint8_t block_scales[8], block_mins[8];
     format::unpack_q4_k_scales(block.scales, block_scales, block_mins);
     const float d = f16_to_f32(block.d), dmin = f16_to_f32(block.dmin);
     for (size_t j = 0; j < 8; ++j) {
       scales[j] = d * static_cast<float>(block_scales[j]);
-      mins[2 * j] = mins[2 * j + 1] = dmin * static_cast<float>(block_mins[j]);
+      min0[j] = min1[j] = dmin * static_cast<float>(block_mins[j]);
     }
     for (size_t p = 0; p < 4; ++p) {
       for (size_t l = 0; l < 32; ++l) {
@@ -63,13 +63,13 @@ void codes_q4_k(const std::byte* row, size_t cols, int8_t* codes, float* scales,
 }
 
 // The four-bit scales are multiplied into the codes (at most 45), which leaves one scale for the whole block.
-void codes_q2_k(const std::byte* row, size_t cols, int8_t* codes, float* scales, float* mins) {
-  for (size_t k = 0; k < cols / 256; ++k, codes += 256, scales += 8, mins += 16) {
+void codes_q2_k(const std::byte* row, size_t cols, int8_t* codes, float* scales, float* min0, float* min1) {
+  for (size_t k = 0; k < cols / 256; ++k, codes += 256, scales += 8, min0 += 8, min1 += 8) {
     const auto block = block_at<format::BlockQ2_K>(row, k);
     const float d = f16_to_f32(block.d), dmin = f16_to_f32(block.dmin);
     for (size_t j = 0; j < 8; ++j) scales[j] = d;
     for (size_t g = 0; g < 16; ++g) {
-      mins[g] = dmin * static_cast<float>(block.scales[g] >> 4);
+      (g % 2 == 0 ? min0 : min1)[g / 2] = dmin * static_cast<float>(block.scales[g] >> 4);
       const int scale = block.scales[g] & 15;
       const uint8_t* qs = block.qs + 32 * (g / 8) + 16 * (g % 2);
       const size_t shift = 2 * (g % 8 / 2);
@@ -104,16 +104,16 @@ bool has_minimum(TensorType type) {
 }
 
 void decode_row_codes(TensorType type, const std::byte* row, size_t cols, int8_t* codes, float* scales,
-                      float* mins) {
+                      float* min0, float* min1) {
   switch (type) {
     case TensorType::q8_0:
       return codes_q8_0(row, cols, codes, scales);
     case TensorType::mxfp4:
       return codes_mxfp4(row, cols, codes, scales);
     case TensorType::q4_k:
-      return codes_q4_k(row, cols, codes, scales, mins);
+      return codes_q4_k(row, cols, codes, scales, min0, min1);
     case TensorType::q2_k:
-      return codes_q2_k(row, cols, codes, scales, mins);
+      return codes_q2_k(row, cols, codes, scales, min0, min1);
     case TensorType::iq2_xxs:
       return codes_iq2_xxs(row, cols, codes, scales);
     default:

@@ -12,9 +12,9 @@ namespace ds4::cpu {
 /// True for the formats whose values have a minimum.
 bool has_minimum(format::TensorType type);
 
-/// Plain-loop decoder of one row; Q8_0, MXFP4, Q4_K, Q2_K, IQ2_XXS. `mins` is written for formats with a
+/// Plain-loop decoder of one row; Q8_0, MXFP4, Q4_K, Q2_K, IQ2_XXS. Minima are written for formats with a
 /// minimum only. Scales are rounded as the formats' own decoders round them: d * scale in F32.
 void decode_row_codes(format::TensorType type, const std::byte* row, size_t cols, int8_t* codes,
-                      float* scales, float* mins);
+                      float* scales, float* min0, float* min1);
 
 }  // namespace ds4::cpu
