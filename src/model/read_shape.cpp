@@ -273,8 +273,8 @@ Result<void> ShapeReader::read_counts() {
 Result<ModelShape> ShapeReader::read(std::string* notice) {
   DS4_ASSIGN(const std::string_view architecture, file_.get_string("general.architecture"));
   if (architecture != "deepseek4")
-    return fail(ErrorCode::unsupported, "{}: the architecture is {}, but must be \"deepseek4\"",
-                file_.path(), quote(architecture));
+    return fail(ErrorCode::unsupported, "{}: the architecture is {}, but must be \"deepseek4\"", file_.path(),
+                quote(architecture));
   if (file_.find("general.name")) {
     DS4_ASSIGN(const std::string_view name, file_.get_string("general.name"));
     shape_.name = name;

@@ -132,50 +132,52 @@ Variant detect_variant(const ModelShape& shape) {
 
 Result<void> check_shape(const ModelShape& shape) {
   const BoundedCount bounded[] = {
-      {"layer count", shape.layers, max_layers, 1},
-      {"embedding length", shape.width, max_width, 32},
-      {"vocabulary size", shape.vocabulary, max_vocabulary, 1},
-      {"head count", shape.heads, max_heads, 1},
-      {"query low rank", shape.q_rank, max_width, 32},
-      {"output group count", shape.output_groups, max_heads, 1},
-      {"output low rank", shape.output_rank, max_width, 1},
-      {"expert count", shape.experts, max_experts, 1},
-      {"used expert count", shape.experts_used, max_experts, 1},
-      {"expert feed-forward length", shape.expert_width, max_width, 32},
-      {"indexer head count", shape.index_heads, max_heads, 1},
-      {"indexer top-k", shape.index_top_k, max_top_k, 1},
+      {"block_count", shape.layers, max_layers, 1},
+      {"embedding_length", shape.width, max_width, 32},
+      {"vocab_size", shape.vocabulary, max_vocabulary, 1},
+      {"attention.head_count", shape.heads, max_heads, 1},
+      {"attention.q_lora_rank", shape.q_rank, max_width, 32},
+      {"attention.output_group_count", shape.output_groups, max_heads, 1},
+      {"attention.output_lora_rank", shape.output_rank, max_width, 1},
+      {"expert_count", shape.experts, max_experts, 1},
+      {"expert_used_count", shape.experts_used, max_experts, 1},
+      {"expert_feed_forward_length", shape.expert_width, max_width, 32},
+      {"attention.indexer.head_count", shape.index_heads, max_heads, 1},
+      {"attention.indexer.top_k", shape.index_top_k, max_top_k, 1},
   };
   for (const BoundedCount& count : bounded) {
     if (count.value == 0 || count.value > count.max)
-      return fail(ErrorCode::unsupported, "the {} is {}, but must be between 1 and {}", count.name,
-                  count.value, count.max);
+      return fail(ErrorCode::unsupported, "{} is {}, but must be between 1 and {}", count.name, count.value,
+                  count.max);
     if (count.value % count.multiple != 0)
-      return fail(ErrorCode::unsupported, "the {} is {}, but must be a multiple of {}", count.name,
-                  count.value, count.multiple);
+      return fail(ErrorCode::unsupported, "{} is {}, but must be a multiple of {}", count.name, count.value,
+                  count.multiple);
   }
   if (shape.heads % shape.output_groups != 0)
-    return fail(ErrorCode::unsupported, "{} heads cannot be split into {} equal output groups", shape.heads,
+    return fail(ErrorCode::unsupported,
+                "attention.head_count {} is not a multiple of attention.output_group_count {}", shape.heads,
                 shape.output_groups);
   if (uint64_t{shape.output_groups} * shape.output_rank % 32 != 0)
-    return fail(ErrorCode::unsupported, "{} output groups of rank {} make rows that are not a multiple of 32",
+    return fail(ErrorCode::unsupported,
+                "attention.output_group_count {} times attention.output_lora_rank {} is not a multiple of 32",
                 shape.output_groups, shape.output_rank);
   if (shape.experts_used > shape.experts)
-    return fail(ErrorCode::unsupported, "a token cannot use {} of {} experts", shape.experts_used,
-                shape.experts);
+    return fail(ErrorCode::unsupported, "expert_used_count {} is more than expert_count {}",
+                shape.experts_used, shape.experts);
   if (shape.hash_layers > shape.layers)
-    return fail(ErrorCode::unsupported, "{} hash-routed layers are more than the {} layers",
-                shape.hash_layers, shape.layers);
+    return fail(ErrorCode::unsupported, "hash_layer_count {} is more than block_count {}", shape.hash_layers,
+                shape.layers);
   if (!(shape.routed_scale > 0) || !std::isfinite(shape.routed_scale))
-    return fail(ErrorCode::unsupported, "the expert weights scale is {}, but must be positive",
+    return fail(ErrorCode::unsupported, "expert_weights_scale is {}, but must be positive",
                 shape.routed_scale);
   if (shape.ratios.size() != shape.layers)
-    return fail(ErrorCode::unsupported, "there are {} compression ratios for {} layers", shape.ratios.size(),
-                shape.layers);
+    return fail(ErrorCode::unsupported, "attention.compress_ratios has {} values for {} layers",
+                shape.ratios.size(), shape.layers);
   for (uint32_t i = 0; i < shape.layers; ++i) {
     const uint32_t ratio = shape.ratios[i];
     if (ratio != 0 && ratio != csa_ratio && ratio != hca_ratio)
-      return fail(ErrorCode::unsupported, "the compression ratio of layer {} is {}, but must be 0, 4 or 128",
-                  i, ratio);
+      return fail(ErrorCode::unsupported,
+                  "attention.compress_ratios of layer {} is {}, but must be 0, 4 or 128", i, ratio);
   }
   return {};
 }

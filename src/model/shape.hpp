@@ -71,7 +71,8 @@ ModelShape known_shape(Variant variant);
 /// The known variant whose counts, routed scale and ratios all equal those of `shape`, else other.
 Variant detect_variant(const ModelShape& shape);
 
-/// Checks that the counts fit together and are within bounds; the message names the count and its value.
+/// Checks that the counts fit together and are within bounds; the message names the GGUF key
+/// and its value.
 Result<void> check_shape(const ModelShape& shape);
 
 /// Width of one projected compressor row (before pooling) and rows of its rolling state.

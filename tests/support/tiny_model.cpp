@@ -345,7 +345,8 @@ Result<void> ModelWriter::write_table(const TensorSlot& slot, const std::vector<
   std::vector<int32_t> order(experts);
   for (uint32_t e = 0; e < experts; ++e) order[e] = static_cast<int32_t>(e);
   for (uint64_t token = 0; token < dims[1]; ++token) {
-    for (uint32_t k = 0; k < dims[0]; ++k) {
+    for (uint64_t i = 0; i < dims[0]; ++i) {
+      const auto k = static_cast<uint32_t>(i % experts);  // more than there are experts only in a wrong table
       std::swap(order[k], order[k + random.below(experts - k)]);
       table.push_back(order[k]);
     }
@@ -357,7 +358,7 @@ Result<void> ModelWriter::write_table(const TensorSlot& slot, const std::vector<
 Result<void> ModelWriter::write_tensor(const TensorSlot& slot) {
   const TensorType type = type_of(slot);
   const std::vector<uint64_t> dims = dims_of(slot);
-  if (type == TensorType::i32) return write_table(slot, dims);
+  if (slot.role == TensorRole::table && type == TensorType::i32) return write_table(slot, dims);
   const Distribution values = distribution(slot.name, dims, options_.damping);
   Random random(options_.seed ^ hash_name(slot.name));
   const uint64_t bytes_per_row = format::row_bytes(type, dims[0]);
@@ -422,6 +423,7 @@ Result<void> write_tiny_model(const std::string& path, const TinyModelOptions& o
   if (options.with_mtp) {
     for (TensorSlot& slot : list_mtp_tensors(options.shape, mtp)) slots.push_back(std::move(slot));
   }
+  if (options.metadata_only) slots.clear();
   ModelWriter writer(path, options);
   writer.add_metadata();
   return writer.write(slots);

@@ -24,7 +24,8 @@ model::ModelShape flash_width_shape(uint32_t layers, uint32_t experts, uint32_t 
 struct TinyModelOptions {
   model::ModelShape shape = tiny_shape();
   uint64_t seed = 1;
-  bool with_mtp = false;  // adds the tensors "mtp.0.*" to the file
+  bool metadata_only = false;  // no tensors at all
+  bool with_mtp = false;       // adds the tensors "mtp.0.*" to the file
   /// Scales what attention and experts add to the streams. Two right implementations that round differently
   /// agree at the logits of a damped model (0.1), while undamped random layers amplify rounding.
   float damping = 1.0f;
