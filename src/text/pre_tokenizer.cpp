@@ -16,54 +16,57 @@ bool is_ascii(char c) {
 }  // namespace
 
 PreTokenizer::Character PreTokenizer::at(size_t position) const {
-  if (position >= text_.size()) return {CharacterClass::other, position, false};
+  if (position >= text_.size()) return {.end = position};
   const CodePoint c = code_point_at(text_, position);
-  return {character_class(c.value), position + c.length_bytes, true};
+  const CharacterClass kind = character_class(c.value);
+  const Run run = kind == CharacterClass::number ? Run::number : is_cjk(c.value) ? Run::cjk : Run::other;
+  return {kind, run, position + c.length_bytes, true};
 }
 
-PreTokenizer::Character PreTokenizer::in_run(size_t position) const {
+PreTokenizer::Character PreTokenizer::at(size_t position, Run run) const {
   Character c = at(position);
-  if (c.kind == CharacterClass::number || c.kind == CharacterClass::cjk) c.present = false;
+  c.present = c.present && c.run == run;
   return c;
 }
 
-size_t PreTokenizer::end_while(size_t position, CharacterClass kind) const {
-  for (Character c = at(position); c.present && c.kind == kind; c = at(position)) position = c.end;
+size_t PreTokenizer::end_while(size_t position, CharacterClass kind, Run run) const {
+  for (Character c = at(position, run); c.present && c.kind == kind; c = at(position, run)) position = c.end;
   return position;
 }
 
 size_t PreTokenizer::number_end(size_t begin) const {
   size_t end = begin;
   for (int digits = 0; digits < 3; ++digits) {
-    const Character c = at(end);
-    if (!c.present || c.kind != CharacterClass::number) break;
+    const Character c = at(end, Run::number);
+    if (!c.present) break;
     end = c.end;
   }
   return end;
 }
 
-/// White space: everything up to the last newline of the run; without a newline all but the last character,
-/// which may belong to what follows, unless the run ends here.
+/// White space: everything up to the last newline; without a newline all but the last character, which may
+/// belong to what follows, unless the run ends here.
 size_t PreTokenizer::space_end(size_t begin) const {
   size_t end = begin;
   size_t last_begin = begin;
   size_t newline_end = begin;
-  Character c = at(begin);
-  for (; c.present && (c.kind == CharacterClass::space || c.kind == CharacterClass::newline); c = at(end)) {
+  Character c = at(begin, Run::other);
+  while (c.present && (c.kind == CharacterClass::space || c.kind == CharacterClass::newline)) {
     last_begin = end;
     end = c.end;
     if (c.kind == CharacterClass::newline) newline_end = end;
+    c = at(end, Run::other);
   }
   if (newline_end != begin) return newline_end;
-  if (!in_run(end).present || last_begin == begin) return end;
+  if (!c.present || last_begin == begin) return end;
   return last_begin;
 }
 
 /// Characters that no rule takes stay together.
-size_t PreTokenizer::unmatched_end(size_t begin) const {
+size_t PreTokenizer::unmatched_end(size_t begin, Run run) const {
   size_t end = begin;
-  for (Character c = in_run(end); c.present && c.kind == CharacterClass::other; c = in_run(end)) {
-    const Character following = in_run(c.end);
+  for (Character c = at(end, run); c.present && c.kind == CharacterClass::other; c = at(end, run)) {
+    const Character following = at(c.end, run);
     if (following.present && following.kind == CharacterClass::word) break;
     end = c.end;
   }
@@ -72,8 +75,7 @@ size_t PreTokenizer::unmatched_end(size_t begin) const {
 
 size_t PreTokenizer::piece_end(size_t begin) const {
   const Character first = at(begin);
-  if (first.kind == CharacterClass::number) return number_end(begin);
-  if (first.kind == CharacterClass::cjk) return end_while(begin, CharacterClass::cjk);
+  if (first.run == Run::number) return number_end(begin);
 
   const char byte = text_[begin];
   if (first.kind == CharacterClass::punctuation && is_ascii(byte) && first.end < text_.size() &&
@@ -83,20 +85,21 @@ size_t PreTokenizer::piece_end(size_t begin) const {
     return end;
   }
 
-  const Character second = in_run(first.end);
+  const Character second = at(first.end, first.run);
   const bool word_follows = second.present && second.kind == CharacterClass::word;
   const bool may_lead_word =
       first.kind != CharacterClass::newline && first.kind != CharacterClass::punctuation;
   if (first.kind == CharacterClass::word || (may_lead_word && word_follows)) {
-    return end_while(first.end, CharacterClass::word);
+    return end_while(first.end, CharacterClass::word, first.run);
   }
 
   const bool punctuation_follows = second.present && second.kind == CharacterClass::punctuation;
   if (first.kind == CharacterClass::punctuation || (byte == ' ' && punctuation_follows)) {
-    return end_while(end_while(first.end, CharacterClass::punctuation), CharacterClass::newline);
+    return end_while(end_while(first.end, CharacterClass::punctuation, first.run), CharacterClass::newline,
+                     first.run);
   }
 
-  if (first.kind == CharacterClass::other) return unmatched_end(begin);
+  if (first.kind == CharacterClass::other) return unmatched_end(begin, first.run);
   return space_end(begin);
 }
 

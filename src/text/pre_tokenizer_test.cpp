@@ -39,6 +39,9 @@ TEST(PreTokenizer, CutsAsTheRulesSay) {
       {"x\xFF\xFEy", {"x", "\xFF", "\xFEy"}},
       {"\xE4\xB8", {"\xE4\xB8"}},
       {"\n 1", {"\n", " ", "1"}},
+      {"abcカタカナー世x", {"abc", "カタカナー世", "x"}},
+      {"カ・世、", {"カ", "・", "世", "、"}},
+      {"!・\n", {"!", "・", "\n"}},
   };
   for (const auto& [text, expected] : cases) EXPECT_EQ(pieces_of(text), expected) << text;
 }

@@ -18,7 +18,6 @@ CharacterClass classify(char32_t c) {
   if (c > 0x10FFFF) return CharacterClass::other;
   const utf8proc_category_t category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
   if (category >= UTF8PROC_CATEGORY_ND && category <= UTF8PROC_CATEGORY_NO) return CharacterClass::number;
-  if ((c >= 0x4E00 && c <= 0x9FA5) || (c >= 0x3040 && c <= 0x30FF)) return CharacterClass::cjk;
   if (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_ME) return CharacterClass::word;
   if (category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_SO)
     return CharacterClass::punctuation;

@@ -39,9 +39,9 @@ TEST(CharacterClass, FollowsGeneralCategories) {
       {0xE9, word},          {0x302, word},
       {0x3005, word},        {0x9FA6, word},
       {0x3400, word},        {0xD55C, word},
-      {0x20000, word},       {0x4E00, cjk},
-      {0x9FA5, cjk},         {0x3040, cjk},
-      {0x30FB, cjk},         {0x30FF, cjk},
+      {0x20000, word},       {0x4E00, word},
+      {0x9FA5, word},        {0x3040, other},
+      {0x30FB, punctuation}, {0x30FF, word},
       {0x303F, punctuation}, {0x3100, other},
       {'~', punctuation},    {'`', punctuation},
       {'$', punctuation},    {'_', punctuation},
@@ -61,6 +61,11 @@ TEST(CharacterClass, FollowsGeneralCategories) {
   for (const auto& [character, kind] : expected) {
     EXPECT_EQ(character_class(character), kind) << "U+" << std::hex << static_cast<uint32_t>(character);
   }
+}
+
+TEST(CharacterClass, CjkRanges) {
+  for (const char32_t c : {0x4E00, 0x9FA5, 0x3040, 0x309F, 0x30A0, 0x30FB, 0x30FF}) EXPECT_TRUE(is_cjk(c));
+  for (const char32_t c : {0x4DFF, 0x9FA6, 0x303F, 0x3100, 0x3005, 0x20000, 0xAC00}) EXPECT_FALSE(is_cjk(c));
 }
 
 TEST(Utf8Stream, NeverSplitsACharacter) {
