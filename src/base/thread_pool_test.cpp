@@ -24,6 +24,10 @@ std::atomic<uint64_t> allocations{0};
   if (void* result = std::malloc(size)) return result;
   throw std::bad_alloc();
 }
+[[gnu::noinline]] void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  return std::malloc(size);
+}
 [[gnu::noinline]] void operator delete(void* pointer) noexcept {
   std::free(pointer);
 }
