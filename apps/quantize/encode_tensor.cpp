@@ -27,7 +27,7 @@ void decode_source_row(const Source& source, uint64_t row, uint64_t cols, float*
   const std::byte* bytes = source.data->bytes.data();
   switch (source.format) {
     case SourceFormat::fp8:
-      format::decode_fp8_e4m3(bytes + row * cols, source.scale->bytes.data(), row, cols, out);
+      format::decode_fp8_e4m3(bytes, source.scale->bytes.data(), row, cols, out);
       return;
     case SourceFormat::fp4:
       format::decode_fp4_e2m1(bytes + row * (cols / 2), source.scale->bytes.data() + row * (cols / 32), cols,
