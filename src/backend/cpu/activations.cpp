@@ -1,10 +1,8 @@
 #include <algorithm>
 #include <cassert>
-#include <cstring>
 
 #include "backend/cpu/matmul.hpp"
-#include "format/q8_0.hpp"
-#include "format/q8_k.hpp"
+#include "backend/cpu/quantize_activations.hpp"
 
 namespace ds4::cpu {
 namespace {
@@ -50,32 +48,17 @@ bool Activations::reserve(Quantized& form) {
 }
 
 void Activations::quantize_rows(ActivationFormat format, Quantized& form, size_t begin, size_t end) {
-  const size_t stride = padded_cols(cols_);
+  const size_t stride = padded_cols(cols_), blocks = stride / 32, used = cols_ / 32;
   for (size_t row = begin; row < end; ++row) {
-    const float* x = rows_ + row * stride_;
-    int8_t* codes = form.codes.data() + row * stride;
-    float* scales = form.scales.data() + row * (stride / 32);
-    if (format == ActivationFormat::q8_0) {
-      format::quantize_activations_q8_0(x, cols_, codes, scales);
-    } else {
-      for (size_t i = 0; i < cols_; i += format::BlockQ8_K::kElements) {
-        format::BlockQ8_K block;
-        format::quantize_activations_q8_k(x + i, format::BlockQ8_K::kElements, &block);
-        std::memcpy(codes + i, block.q, sizeof block.q);
-        std::fill_n(scales + i / 32, format::BlockQ8_K::kElements / 32, float{block.d});
-      }
-    }
-    std::fill(codes + cols_, codes + stride, int8_t{0});
-    std::fill(scales + cols_ / 32, scales + stride / 32, 0.0f);
-    float* sums = form.sums.data() + row * (stride / 16);
-    int32_t* offsets = form.offsets.data() + row * (stride / 32);
-    for (size_t b = 0; b < stride / 32; ++b) {
-      int32_t halves[2] = {0, 0};
-      for (size_t j = 0; j < 32; ++j) halves[j / 16] += codes[32 * b + j];
-      sums[b] = scales[b] * static_cast<float>(halves[0]);
-      sums[stride / 32 + b] = scales[b] * static_cast<float>(halves[1]);
-      offsets[b] = -128 * (halves[0] + halves[1]);
-    }
+    float* sums = form.sums.data() + row * 2 * blocks;
+    const QuantizedRow out{form.codes.data() + row * stride, form.scales.data() + row * blocks, sums,
+                           sums + blocks, form.offsets.data() + row * blocks};
+    quantize_row(format, rows_ + row * stride_, cols_, out);
+    std::fill(out.codes + cols_, out.codes + stride, int8_t{0});
+    std::fill(out.scales + used, out.scales + blocks, 0.0f);
+    std::fill(out.sums0 + used, out.sums0 + blocks, 0.0f);
+    std::fill(out.sums1 + used, out.sums1 + blocks, 0.0f);
+    std::fill(out.offsets + used, out.offsets + blocks, 0);
   }
 }
 

@@ -228,6 +228,35 @@ TEST(Matmul, SameBitsForAnyBatchRangeThreadAndGather) {
   }
 }
 
+// The vector code against the plain loops of the formats: zero blocks, ties, negative extremes, tiny values.
+TEST(Activations, SameCodesAsTheFormats) {
+  const size_t cols = 1024, count = 5;
+  auto x = random_activations(count, cols, 11);
+  std::fill_n(x.begin() + 256, 256, 0.0f);
+  for (size_t i = 512; i < 768; ++i) x[i] = static_cast<float>(i % 17) - 8.5f;
+  x[512] = -127.0f, x[600] = 127.0f;
+  std::fill_n(x.begin() + 1024, 64, 1e-44f);
+  Activations activations;
+  activations.assign(x.data(), count, cols, cols);
+  for (const auto type : {TensorType::q8_0, TensorType::q2_k}) {
+    ASSERT_TRUE(activations.prepare(type));
+    const auto view = activations.view(type);
+    const auto rounded = rounded_activations(activation_format(type, ActivationMode::quantized), x, cols);
+    for (size_t i = 0; i < x.size(); ++i) {
+      const float value = view.scales[i / 32] * static_cast<float>(view.codes[i]);
+      ASSERT_TRUE(same_bits(&value, &rounded[i], 1) || (value == 0 && rounded[i] == 0)) << i;
+    }
+    for (size_t b = 0; b < x.size() / 32; ++b) {
+      int sums[2] = {0, 0};
+      for (size_t i = 0; i < 32; ++i) sums[i / 16] += view.codes[32 * b + i];
+      const size_t token = b / (cols / 32), at = token * 2 * (cols / 32) + b % (cols / 32);
+      EXPECT_EQ(view.sums[at], view.scales[b] * static_cast<float>(sums[0]));
+      EXPECT_EQ(view.sums[at + cols / 32], view.scales[b] * static_cast<float>(sums[1]));
+      EXPECT_EQ(view.offsets[b], -128 * (sums[0] + sums[1]));
+    }
+  }
+}
+
 TEST(Matmul, PortableKernelsGiveTheSameBits) {
   if (!has_avx512_vnni()) GTEST_SKIP() << "no AVX-512 VNNI here: the portable kernels are the only ones";
   for (const TensorType type : kInt8Types) {
