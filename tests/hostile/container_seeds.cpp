@@ -29,7 +29,7 @@ GgufBytes every_type() {
   for (uint32_t id = 0; id <= 40; ++id) {
     const auto traits = type_traits(static_cast<TensorType>(id));
     if (!traits) continue;
-    file.tensor("t" + std::to_string(id), {traits->block_elements, 2}, id, offset);
+    file.tensor(traits->name, {traits->block_elements, 2}, id, offset);
     offset += (2 * traits->block_bytes + 31) / 32 * 32;
   }
   return file.fill(offset);
