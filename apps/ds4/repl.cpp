@@ -28,6 +28,8 @@ const char* mode_name(ThinkMode mode) {
   return mode == ThinkMode::none ? "none" : mode == ThinkMode::high ? "high" : "max";
 }
 
+enum class Next { read, leave, output_lost };
+
 /// The conversation is kept as tokens, exactly as they were sampled, so that every turn continues the same
 /// state.
 class Conversation {
@@ -44,10 +46,8 @@ class Conversation {
     return {};
   }
 
-  /// False when standard output is gone.
-  bool send(const std::string& message);
-  /// False to leave.
-  bool command(const std::string& line);
+  Next send(const std::string& message);
+  Next command(const std::string& line);
 
  private:
   void set_think(ThinkMode mode) {
@@ -66,7 +66,7 @@ class Conversation {
   Writer output_{STDOUT_FILENO};
 };
 
-bool Conversation::send(const std::string& message) {
+Next Conversation::send(const std::string& message) {
   const Tokenizer& tokenizer = engine_.tokenizer();
   std::vector<Token> turn = message_tokens(tokenizer, message, options_.think);
   std::vector<Token> transcript = preamble_tokens(tokenizer, options_.system, tool_schemas_, options_.think);
@@ -78,12 +78,15 @@ bool Conversation::send(const std::string& message) {
   const auto reply = generate_reply(engine_, *session_, transcript, reply_options, rng_, output_);
   if (!reply) {
     say_error(reply.error().message);
-    return true;
+    return Next::read;
   }
-  if (reply->stop == StopReason::output_failed) return false;
+  if (reply->stop == StopReason::output_failed) {
+    if (!output_.pipe_closed()) say_error(output_.error("standard output").message);
+    return Next::output_lost;
+  }
   if (reply->stop == StopReason::interrupted) {
     warn(reply->tokens.empty() ? "stopped; the message was taken back" : "stopped");
-    if (reply->tokens.empty()) return true;
+    if (reply->tokens.empty()) return Next::read;
   }
   turns_.insert(turns_.end(), turn.begin(), turn.end());
   turns_.insert(turns_.end(), reply->tokens.begin(), reply->tokens.end());
@@ -92,7 +95,7 @@ bool Conversation::send(const std::string& message) {
     warn(fmt::format("the context of {} tokens is full; /ctx N makes it larger", session_->context()));
   }
   say_speed(*reply);
-  return true;
+  return Next::read;
 }
 
 void Conversation::change_context(const std::string& argument) {
@@ -105,11 +108,11 @@ void Conversation::change_context(const std::string& argument) {
   if (const auto reopened = open(before); !reopened) say_error(reopened.error().message);
 }
 
-bool Conversation::command(const std::string& line) {
+Next Conversation::command(const std::string& line) {
   const size_t space = line.find_first_of(" \t\n");
   const std::string name = line.substr(0, space);
   const std::string argument = space == std::string::npos ? "" : trimmed(line.substr(space));
-  if (name == "/quit" || name == "/exit") return false;
+  if (name == "/quit" || name == "/exit") return Next::leave;
   if (name == "/help") {
     Writer(STDERR_FILENO).write(command_list());
   } else if (name == "/think") {
@@ -123,7 +126,7 @@ bool Conversation::command(const std::string& line) {
   } else if (name == "/read") {
     if (argument.empty()) {
       say_error("/read needs the name of a file");
-      return true;
+      return Next::read;
     }
     const auto text = read_file(argument);
     if (!text) {
@@ -136,7 +139,7 @@ bool Conversation::command(const std::string& line) {
   } else {
     say_error(fmt::format("unknown command {}; /help lists the commands", name));
   }
-  return true;
+  return Next::read;
 }
 
 }  // namespace
@@ -158,11 +161,9 @@ int run_repl(const Options& options, const Engine& engine, const std::vector<std
     const std::string message = trimmed(read.text);
     if (message.empty()) continue;
     editor.remember(message);
-    if (message[0] == '/') {
-      if (!conversation.command(message)) return exit_success;
-    } else if (!conversation.send(message)) {
-      return exit_failure;
-    }
+    const Next next = message[0] == '/' ? conversation.command(message) : conversation.send(message);
+    if (next == Next::leave) return exit_success;
+    if (next == Next::output_lost) return exit_failure;
   }
 }
 

@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""Ctrl+C outside of a conversation: while waiting, loading, evaluating the prompt, and answering."""
+import os
+import signal
+import subprocess
+import time
+import unittest
+
+from cli_support import LONG_TEXT, MODEL, PROGRAM, Terminal, main, start, wait_for_line
+
+ENDLESS = ("--temp", "3", "--min-p", "0", "--nothink", "-p", "Tell me a story.")  # this hot, EOS is very rare
+
+
+class Interrupts(unittest.TestCase):
+    def finish(self, process, expected=130):
+        out, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, expected, err)
+        return out, err
+
+    def test_waiting_for_standard_input(self):
+        process = subprocess.Popen([PROGRAM, "-m", MODEL, "-p", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE)
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        self.finish(process)
+
+    def test_any_time_from_the_start(self):
+        for delay_ms in (15, 20, 25, 30, 40, 50, 70, 100, 150):
+            process = start("--nothink", "--warm-weights", "-p", LONG_TEXT)
+            time.sleep(delay_ms / 1000)
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+            # In its first milliseconds a process has no handler yet.
+            self.assertIn(process.returncode, (130, -signal.SIGINT) if delay_ms < 50 else (130,), err)
+            self.assertEqual(out, b"")
+
+    def test_prompt_evaluation(self):
+        process = start("--nothink", "-p", LONG_TEXT)
+        wait_for_line(process.stderr, rb"context 32768")
+        time.sleep(0.3)
+        begin = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        out, _ = self.finish(process)
+        self.assertEqual(out, b"")
+        self.assertLess(time.monotonic() - begin, 30)
+
+    def test_answering_keeps_what_was_said(self):
+        process = start(*ENDLESS)
+        first = os.read(process.stdout.fileno(), 1)
+        process.send_signal(signal.SIGINT)
+        out, err = self.finish(process)
+        self.assertTrue((first + out).endswith(b"\n"))
+        self.assertNotIn(b"generation", err)
+
+    def test_a_second_one_leaves_at_once(self):
+        process = start("--nothink", "--prefill-chunk", "16384", "-p", LONG_TEXT)
+        wait_for_line(process.stderr, rb"context 32768")
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.02)
+        begin = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        self.finish(process)
+        self.assertLess(time.monotonic() - begin, 5)
+
+    def test_on_a_terminal(self):
+        terminal = Terminal(*ENDLESS)
+        terminal.expect(r"context 32768[^\n]*\n.*\w")
+        terminal.send("\x03")
+        self.assertEqual(terminal.close(), 130)
+        self.assertTrue(terminal.output.endswith("\n"))
+
+
+if __name__ == "__main__":
+    main()
