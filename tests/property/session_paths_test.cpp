@@ -1,0 +1,246 @@
+// Sessions: reuse, rewind, snapshots, cancellation and threads give what a fresh session would give.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ds4/engine.hpp"
+#include "ds4/sampling.hpp"
+#include "support/loaded_model.hpp"
+
+namespace ds4 {
+namespace {
+
+using testing::must;
+
+std::vector<Token> random_tokens(size_t count, uint64_t seed) {
+  std::vector<Token> tokens(count);
+  for (Token& token : tokens) {
+    seed = seed * 6364136223846793005ull + 1442695040888963407ull;
+    token = static_cast<Token>((seed >> 33) % 4096);
+  }
+  return tokens;
+}
+
+std::vector<float> copy(std::span<const float> logits) {
+  return {logits.begin(), logits.end()};
+}
+
+class SessionPathsTest : public ::testing::Test {
+ protected:
+  static Engine open(uint32_t chunk = 4096, unsigned threads = 2) {
+    EngineOptions options;
+    options.model_path = DS4_SOURCE_DIR "/models/nano/nano.gguf";
+    options.threads = threads;
+    options.prefill_chunk = chunk;
+    return must(Engine::open(options));
+  }
+
+  // Logits of a fresh session after these tokens.
+  static std::vector<float> fresh(const Engine& engine, std::span<const Token> tokens) {
+    Session session = must(engine.create_session(8192));
+    must(session.sync(tokens));
+    return copy(session.logits());
+  }
+};
+
+TEST_F(SessionPathsTest, SyncKeepsWhatItCan) {
+  const Engine engine = open(256);
+  Session session = must(engine.create_session(4096));
+  auto prompt = random_tokens(600, 1);
+  EXPECT_EQ(must(session.sync(prompt)).reused, 0u);
+  EXPECT_EQ(must(session.sync(prompt)).evaluated, 0u);
+
+  auto longer = prompt;
+  const auto more = random_tokens(50, 2);
+  longer.insert(longer.end(), more.begin(), more.end());
+  EXPECT_EQ(must(session.sync(longer)).reused, 600u);
+  EXPECT_EQ(copy(session.logits()), fresh(engine, longer));
+
+  // Another continuation of the first prompt goes back to its end, an edit inside it to the chunk before the
+  // edit.
+  auto other = prompt;
+  other.push_back(7);
+  EXPECT_EQ(must(session.sync(other)).reused, 600u);
+  EXPECT_EQ(copy(session.logits()), fresh(engine, other));
+  other[400] = 8;
+  EXPECT_EQ(must(session.sync(other)).reused, 256u);
+  EXPECT_EQ(copy(session.logits()), fresh(engine, other));
+  other[10] = 9;
+  EXPECT_EQ(must(session.sync(other)).reused, 0u);
+  EXPECT_EQ(copy(session.logits()), fresh(engine, other));
+  EXPECT_EQ(std::vector<Token>(session.tokens().begin(), session.tokens().end()), other);
+}
+
+TEST_F(SessionPathsTest, RewindIsExact) {
+  const Engine engine = open(512);
+  Session session = must(engine.create_session(4096));
+  const auto tokens = random_tokens(900, 3);
+  must(session.sync(std::span(tokens).first(700)));
+  for (size_t i = 700; i < tokens.size(); ++i) must(session.eval(tokens[i]));
+  for (const size_t position :
+       {899ul, 896ul, 895ul, 801ul, 768ul, 701ul, 700ul, 699ul, 600ul, 512ul, 511ul, 3ul}) {
+    must(session.rewind(position));
+    ASSERT_EQ(session.position(), position);
+    EXPECT_EQ(copy(session.logits()), fresh(engine, std::span(tokens).first(position))) << position;
+  }
+  must(session.rewind(0));
+  EXPECT_TRUE(session.logits().empty());
+  must(session.sync(tokens));
+  EXPECT_EQ(copy(session.logits()), fresh(engine, tokens));
+  const auto beyond = session.rewind(901);
+  ASSERT_FALSE(beyond);
+  EXPECT_EQ(beyond.error().code, ErrorCode::invalid_argument);
+}
+
+TEST_F(SessionPathsTest, RewindFarFromAnyAnchorSaysWhereItCanGo) {
+  const Engine engine = open(128);
+  Session session = must(engine.create_session(8192));
+  const auto tokens = random_tokens(5000, 4);
+  must(session.sync(tokens));  // 40 chunks, more than there are anchors
+  size_t refused = 0;
+  for (size_t position = 64; position < 4000; position += 128) {
+    Session copy_of = must(engine.create_session(8192));
+    must(copy_of.restore(must(session.snapshot())));
+    const auto done = session.rewind(position);
+    if (done) {
+      EXPECT_EQ(session.position(), position);
+      must(session.sync(tokens));
+      continue;
+    }
+    ++refused;
+    EXPECT_EQ(done.error().code, ErrorCode::no_state);
+    EXPECT_NE(done.error().message.find("can be reached"), std::string::npos);
+    EXPECT_EQ(session.position(), tokens.size());
+  }
+  EXPECT_GT(refused, 0u);
+}
+
+TEST_F(SessionPathsTest, SnapshotsBranch) {
+  const Engine engine = open();
+  Session session = must(engine.create_session(4096));
+  const auto tokens = random_tokens(333, 5), left = random_tokens(140, 6), right = random_tokens(140, 7);
+  must(session.sync(tokens));
+  const Snapshot snapshot = must(session.snapshot());
+  EXPECT_EQ(snapshot.tokens(), 333u);
+  Session other = must(engine.create_session(1000));
+  for (size_t i = 0; i < left.size(); ++i) {
+    must(session.eval(left[i]));
+    if (i == 70) must(other.restore(snapshot));
+    if (i >= 70) must(other.eval(right[i - 70]));
+  }
+  auto expected = tokens;
+  expected.insert(expected.end(), right.begin(), right.begin() + 70);
+  EXPECT_EQ(copy(other.logits()), fresh(engine, expected));
+  must(session.restore(snapshot));
+  EXPECT_EQ(copy(session.logits()), fresh(engine, tokens));
+
+  Session small = must(engine.create_session(300));
+  EXPECT_EQ(small.restore(snapshot).error().code, ErrorCode::context_full);
+  const Engine stranger = open();
+  Session foreign = must(stranger.create_session(4096));
+  EXPECT_EQ(foreign.restore(snapshot).error().code, ErrorCode::invalid_argument);
+}
+
+TEST_F(SessionPathsTest, BoundsAreErrorsAndChangeNothing) {
+  const Engine engine = open();
+  Session session = must(engine.create_session(100));
+  auto tokens = random_tokens(100, 8);
+  EXPECT_EQ(session.sync(tokens).error().code, ErrorCode::context_full);
+  EXPECT_EQ(session.sync({}).error().code, ErrorCode::invalid_argument);
+  tokens.resize(99);
+  must(session.sync(tokens));
+  tokens[50] = 4096;
+  EXPECT_EQ(session.sync(tokens).error().code, ErrorCode::invalid_argument);
+  EXPECT_EQ(session.eval(-1).error().code, ErrorCode::invalid_argument);
+  EXPECT_EQ(session.position(), 99u);
+  must(session.eval(5));
+  EXPECT_EQ(session.eval(5).error().code, ErrorCode::context_full);
+  EXPECT_EQ(session.position(), 100u);
+  EXPECT_FALSE(engine.create_session(1));
+  EXPECT_FALSE(engine.create_session((1ull << 20) + 1));
+}
+
+TEST_F(SessionPathsTest, ARejectedTokenKeepsTheLogits) {
+  const Engine engine = open();
+  Session session = must(engine.create_session(100));
+  must(session.sync(random_tokens(10, 8)));
+  const auto before = copy(session.logits());
+  EXPECT_FALSE(session.eval(4096));
+  EXPECT_EQ(copy(session.logits()), before);
+}
+
+TEST_F(SessionPathsTest, CancelledSyncKeepsWholeChunks) {
+  const Engine engine = open(128);
+  Session session = must(engine.create_session(4096));
+  const auto tokens = random_tokens(1000, 9);
+  SyncOptions options;
+  int polls = 0;
+  options.cancelled = [&] { return ++polls == 20; };  // six layers a chunk: in the fourth chunk
+  const auto done = session.sync(tokens, options);
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().code, ErrorCode::cancelled);
+  EXPECT_EQ(session.position(), 384u);
+  EXPECT_EQ(must(session.sync(tokens)).reused, 384u);
+  EXPECT_EQ(copy(session.logits()), fresh(engine, tokens));
+}
+
+TEST_F(SessionPathsTest, ProgressGrowsToTheEnd) {
+  const Engine engine = open(128);
+  Session session = must(engine.create_session(4096));
+  std::vector<size_t> seen;
+  SyncOptions options;
+  options.on_progress = [&](size_t done, size_t total) {
+    EXPECT_EQ(total, 300u);
+    seen.push_back(done);
+  };
+  must(session.sync(random_tokens(300, 10), options));
+  EXPECT_TRUE(std::is_sorted(seen.begin(), seen.end()));
+  EXPECT_EQ(seen.front(), 0u);
+  EXPECT_EQ(seen.back(), 300u);
+}
+
+TEST_F(SessionPathsTest, SessionsOfDifferentThreadsDoNotMix) {
+  const Engine engine = open();
+  constexpr size_t threads = 4;
+  std::vector<std::vector<Token>> expected(threads), got(threads);
+  const auto generate = [&](size_t i) {
+    Session session = must(engine.create_session(1024));
+    must(session.sync(random_tokens(100 + 50 * i, 20 + i)));
+    std::vector<Token> tokens;
+    for (int step = 0; step < 25; ++step) {
+      tokens.push_back(argmax(session.logits()));
+      must(session.eval(tokens.back()));
+    }
+    return tokens;
+  };
+  for (size_t i = 0; i < threads; ++i) expected[i] = generate(i);
+  std::vector<std::thread> running;
+  for (size_t i = 0; i < threads; ++i) running.emplace_back([&, i] { got[i] = generate(i); });
+  for (std::thread& thread : running) thread.join();
+  EXPECT_EQ(got, expected);
+}
+
+TEST_F(SessionPathsTest, AMillionTokensOfContextCostNothingUntilUsed) {
+  const Engine engine = open();
+  Session large = must(engine.create_session(1 << 20)), small = must(engine.create_session(256));
+  EXPECT_EQ(large.state_bytes(), small.state_bytes());
+  must(large.sync(random_tokens(200, 11)));
+  must(small.sync(random_tokens(200, 11)));
+  EXPECT_EQ(large.state_bytes(), small.state_bytes());
+  EXPECT_LT(large.state_bytes(), 4u << 20);
+}
+
+TEST_F(SessionPathsTest, SessionsKeepTheModelAlive) {
+  auto engine = std::make_unique<Engine>(open());
+  Session session = must(engine->create_session(256));
+  engine.reset();
+  must(session.sync(random_tokens(20, 12)));
+  EXPECT_EQ(session.logits().size(), 4096u);
+}
+
+}  // namespace
+}  // namespace ds4
