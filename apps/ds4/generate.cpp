@@ -77,7 +77,10 @@ Result<Reply> generate_reply(const Engine& engine, Session& session, std::span<c
       break;
     }
     if (reply.tokens.size() == limit) break;
-    DS4_TRY(session.eval(token));
+    if (auto evaluated = session.eval(token); !evaluated) {
+      printer.finish();
+      return std::move(evaluated).error();
+    }
   }
   reply.decode_seconds = seconds_since(begin);
   if (!printer.finish()) reply.stop = StopReason::output_failed;

@@ -80,6 +80,10 @@ ReadResult LineEditor::read_edited() {
       if (!fill(true)) return {ReadStatus::end_of_input, {}};
       if (take_resized()) changed = true;
       event = decoder_.next();
+      if (interrupted()) {  // a signal sent by another program
+        clear_interrupt();
+        event = KeyEvent{Key::interrupt, {}};
+      }
       if (!event && decoder_.waiting()) {
         if (!fill(false)) event = decoder_.timeout();
       }

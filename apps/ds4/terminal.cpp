@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
+#include <iterator>
 
 namespace ds4::cli {
 namespace {
@@ -18,6 +18,8 @@ constexpr char paste_off[] = "\x1b[?2004l";
 termios original_settings;
 std::atomic<bool> raw{false};
 std::atomic<bool> resized{false};
+constexpr int terminating[] = {SIGTERM, SIGHUP, SIGQUIT};
+struct sigaction previous_actions[std::size(terminating)];
 
 void write_sequence(const char* text, size_t size) {
   if (::write(STDERR_FILENO, text, size) < 0) return;  // nothing to be done about a lost terminal
@@ -35,15 +37,24 @@ void on_termination(int signal) {
   ::raise(signal);
 }
 
-void on_resize(int) {
-  resized = true;
+void catch_termination() {
+  struct sigaction action{};
+  action.sa_handler = on_termination;
+  sigemptyset(&action.sa_mask);
+  for (size_t i = 0; i < std::size(terminating); ++i) {
+    sigaction(terminating[i], &action, &previous_actions[i]);
+    // A signal that was ignored (nohup) stays so.
+    if (previous_actions[i].sa_handler == SIG_IGN) sigaction(terminating[i], &previous_actions[i], nullptr);
+  }
 }
 
-void set_handler(int signal, void (*handler)(int)) {
-  struct sigaction action{};
-  action.sa_handler = handler;
-  sigemptyset(&action.sa_mask);
-  sigaction(signal, &action, nullptr);
+void release_termination() {
+  for (size_t i = 0; i < std::size(terminating); ++i)
+    sigaction(terminating[i], &previous_actions[i], nullptr);
+}
+
+void on_resize(int) {
+  resized = true;
 }
 
 }  // namespace
@@ -51,7 +62,10 @@ void set_handler(int signal, void (*handler)(int)) {
 RawMode::RawMode() {
   if (tcgetattr(STDIN_FILENO, &original_settings) != 0) return;
   active_ = true;
-  set_handler(SIGWINCH, on_resize);
+  struct sigaction action{};
+  action.sa_handler = on_resize;
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGWINCH, &action, nullptr);
   enter();
 }
 
@@ -67,7 +81,7 @@ void RawMode::enter() {
   settings.c_cflag |= CS8;
   settings.c_cc[VMIN] = 1;
   settings.c_cc[VTIME] = 0;
-  for (const int signal : {SIGTERM, SIGHUP, SIGQUIT}) set_handler(signal, on_termination);
+  catch_termination();
   tcsetattr(STDIN_FILENO, TCSADRAIN, &settings);
   raw = true;
   write_sequence(paste_on, sizeof paste_on - 1);
@@ -76,7 +90,7 @@ void RawMode::enter() {
 void RawMode::leave() {
   if (!active_) return;
   restore_settings();
-  for (const int signal : {SIGTERM, SIGHUP, SIGQUIT}) set_handler(signal, SIG_DFL);
+  release_termination();
 }
 
 void RawMode::suspend() {
