@@ -128,8 +128,8 @@ void register_all() {
 
 int main(int argc, char** argv) {
   benchmark::AddCustomContext("cpu_target", ds4::cpu::cpu_target_name());
-  std::string command;
-  for (int i = 0; i < argc; ++i) command += (i == 0 ? "" : " ") + std::string(argv[i]);
+  std::string command = argv[0];
+  for (int i = 1; i < argc; ++i) command.append(" ").append(argv[i]);
   const std::string option = "--threads=";
   if (argc > 1 && std::string(argv[1]).starts_with(option)) {
     ds4::threads = static_cast<unsigned>(std::stoul(argv[1] + option.size()));
