@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <map>
 #include <string_view>
+#include <utility>
 
 #include "ds4/chat.hpp"
 #include "text/dsml.hpp"
@@ -48,10 +49,11 @@ std::vector<const ChatMessage*> turns_in_order(const std::vector<ChatMessage>& m
     }
     size_t end = i;
     while (end < turns.size() && turns[end]->role == Role::tool) ++end;
-    std::stable_sort(turns.begin() + i, turns.begin() + end, [&](const ChatMessage* a, const ChatMessage* b) {
+    // Messages lie in one array, so the address settles ties in favour of the earlier one.
+    std::sort(turns.begin() + i, turns.begin() + end, [&](const ChatMessage* a, const ChatMessage* b) {
       const auto order = [&](const ChatMessage* result) {
         const auto call = call_order.find(result->tool_call_id);
-        return call == call_order.end() ? call_order.size() : call->second;
+        return std::pair(call == call_order.end() ? call_order.size() : call->second, result);
       };
       return order(a) < order(b);
     });
