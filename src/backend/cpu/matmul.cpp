@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <string_view>
 
 #include "backend/cpu/f32_kernels.hpp"
 #include "backend/cpu/int8_kernels.hpp"

@@ -141,6 +141,10 @@ TEST(Matmul, AgreesWithDoublePrecision) {
 
 // The order that int8_kernels.hpp states, in plain loops with the C library's fma.
 TEST(Matmul, Int8OrderIsTheStatedOne) {
+  const std::string target = cpu_target_name();
+  if (target != "AVX-512 VNNI" && target != "AVX2" && target != "NEON") {
+    GTEST_SKIP() << target << " has no fma: it rounds twice";
+  }
   ThreadPool pool(1);
   for (const TensorType type : kInt8Types) {
     for (const size_t cols : {size_t{64}, size_t{352}, size_t{256}, size_t{1280}}) {
@@ -177,7 +181,7 @@ TEST(Matmul, Int8OrderIsTheStatedOne) {
           for (int i = 1; i < 8; ++i) expected += lanes[i];
           ASSERT_TRUE(same_bits(&actual[t * rows + r], &expected, 1))
               << format::type_name(type) << " cols " << cols << " row " << r << " token " << t << ": "
-              << actual[t * rows + r] << " instead of " << expected << " (needs a target with fma)";
+              << actual[t * rows + r] << " instead of " << expected;
         }
       }
     }
