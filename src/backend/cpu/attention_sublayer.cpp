@@ -254,11 +254,14 @@ void project_output(const ForwardContext& context, const Layer& layer, const Blo
     for (size_t item = begin; item < end; ++item) {
       const size_t group = item / tiles, row = item % tiles * tile_rows,
                    rows = std::min(tile_rows, rank - row);
-      matmul_rows(layer.output_a, group * rank + row, group * rank + row + rows,
-                  s.attended.view(layer.output_a.type, group * shape.group_width()), s.attended.mode(),
-                  nullptr, block.size(), low + group * rank + row, low_width, s.matmul[worker]);
+      if (!matmul_rows(layer.output_a, group * rank + row, group * rank + row + rows,
+                       s.attended.view(layer.output_a.type, group * shape.group_width()), s.attended.mode(),
+                       nullptr, block.size(), low + group * rank + row, low_width, s.matmul[worker])) {
+        s.exhausted = true;
+      }
     }
   });
+  s.check_memory();
   s.low.assign(low, block.size(), low_width, low_width);
   check(matmul(context.pool, s.matmul, layer.output_b, s.low, s.sublayer.data() + block.begin * shape.width,
                shape.width));

@@ -75,16 +75,20 @@ void expert_mid(const ForwardContext& context, const Layer& layer, size_t first,
       const size_t slot = s.expert_begin[e], n = s.expert_begin[e + 1] - slot;
       if (n == 0) continue;
       const uint32_t* token = s.slot_token.data() + slot;
-      matmul_rows(layer.gate_experts.slice(e * width, width), row, row + rows, gate_x, mode, token, n,
-                  w.gate.data(), tile_rows, s.matmul[worker]);
-      matmul_rows(layer.up_experts.slice(e * width, width), row, row + rows, up_x, mode, token, n,
-                  w.up.data(), tile_rows, s.matmul[worker]);
+      if (!matmul_rows(layer.gate_experts.slice(e * width, width), row, row + rows, gate_x, mode, token, n,
+                       w.gate.data(), tile_rows, s.matmul[worker]) ||
+          !matmul_rows(layer.up_experts.slice(e * width, width), row, row + rows, up_x, mode, token, n,
+                       w.up.data(), tile_rows, s.matmul[worker])) {
+        s.exhausted = true;
+        return;
+      }
       for (size_t i = 0; i < n; ++i) {
         swiglu(w.gate.data() + i * tile_rows, w.up.data() + i * tile_rows, model::swiglu_clamp,
                s.slot_weight[slot + i], rows, mid + (slot - first_slot + i) * width + row);
       }
     }
   });
+  s.check_memory();
 }
 
 // Adds the experts' outputs to the sublayer's, in ascending order of experts for every token.
@@ -100,14 +104,19 @@ void expert_down(const ForwardContext& context, const Layer& layer, size_t first
       for (size_t e = first; e < last; ++e) {
         const size_t slot = s.expert_begin[e], n = s.expert_begin[e + 1] - slot;
         if (n == 0) continue;
-        matmul_rows(layer.down_experts.slice(e * d, d), row, row + rows, mid, s.mid.mode(),
-                    s.slot_row.data() + (slot - first_slot), n, w.gate.data(), tile_rows, s.matmul[worker]);
+        if (!matmul_rows(layer.down_experts.slice(e * d, d), row, row + rows, mid, s.mid.mode(),
+                         s.slot_row.data() + (slot - first_slot), n, w.gate.data(), tile_rows,
+                         s.matmul[worker])) {
+          s.exhausted = true;
+          return;
+        }
         for (size_t i = 0; i < n; ++i) {
           add(w.gate.data() + i * tile_rows, rows, s.sublayer.data() + s.slot_token[slot + i] * d + row);
         }
       }
     }
   });
+  s.check_memory();
 }
 
 void routed_experts(const ForwardContext& context, const Layer& layer, size_t count) {

@@ -2,8 +2,10 @@
 // allocates nothing.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <vector>
 
 #include "backend/cpu/hyper_connection.hpp"
@@ -28,6 +30,13 @@ struct WorkerScratch {
 struct Scratch {
   Scratch(size_t workers, ActivationMode mode)
       : matmul(workers), worker(workers), x(mode), q_low(mode), attended(mode), low(mode), mid(mode) {}
+
+  /// Set by a worker that could not get memory; the calling thread turns it into an exception, since nothing
+  /// may be thrown from inside a parallel loop.
+  std::atomic<bool> exhausted = false;
+  void check_memory() {
+    if (exhausted.exchange(false)) throw std::bad_alloc();
+  }
 
   std::vector<MatmulScratch> matmul;
   std::vector<WorkerScratch> worker;
