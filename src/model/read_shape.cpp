@@ -214,7 +214,7 @@ Result<void> ShapeReader::read_hash_layers() {
       return fail(ErrorCode::format,
                   "{}: without the key {}, tensor {} after a layer without one is ambiguous", file_.path(),
                   full_key("hash_layer_count"), table->name);
-    leading = leading && table;
+    leading = table != nullptr;
     if (leading) ++shape_.hash_layers;
   }
   return {};

@@ -234,6 +234,24 @@ TEST(BindMtp, BindsFromTheSameFileOrOneOfItsOwn) {
   EXPECT_EQ(mtp->hidden_proj.name, "mtp.0.h_proj.weight");
 }
 
+TEST(BundledNano, BindsWithItsDrafter) {
+  const auto file = GgufFile::open(DS4_SOURCE_DIR "/models/nano/nano.gguf");
+  ASSERT_TRUE(file) << file.error().message;
+  const auto shape = read_shape(*file, nullptr);
+  ASSERT_TRUE(shape) << shape.error().message;
+  EXPECT_EQ(shape->variant, Variant::nano);
+  EXPECT_EQ(shape->name, "DeepSeek V4 Nano");
+  const auto weights = bind_weights(*file, *shape);
+  ASSERT_TRUE(weights) << weights.error().message;
+  EXPECT_EQ(weights->layers[4].down_experts.type, TensorType::q8_0);
+  EXPECT_EQ(weights->layers[4].index_proj.type, TensorType::f16);
+  EXPECT_FALSE(has_mtp(*file));
+  const auto drafter = GgufFile::open(DS4_SOURCE_DIR "/models/nano/nano-mtp.gguf");
+  ASSERT_TRUE(drafter) << drafter.error().message;
+  const auto mtp = bind_mtp(*drafter, *shape);
+  EXPECT_TRUE(mtp) << mtp.error().message;
+}
+
 TEST(BindMtp, NamesWhatIsMissing) {
   TinyModelOptions options = small();
   options.with_mtp = true;
