@@ -104,9 +104,11 @@ struct GgufFile::Impl {
 
   Result<void> index() {
     std::vector<std::string_view> text;
+    text.reserve(metadata.size());
     for (const auto& record : metadata) text.push_back(record.first);
     keys.build(std::move(text));
     text.clear();
+    text.reserve(tensors.size());
     for (const GgufTensor& tensor : tensors) text.push_back(tensor.name);
     if (const size_t repeated = names.build(std::move(text)); repeated != NameIndex::none) {
       return fail(ErrorCode::format, "{}: tensor {} appears twice", path, quote(tensors[repeated].name));

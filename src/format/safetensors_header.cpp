@@ -200,7 +200,7 @@ class ShardHeader : public JsonEvents<ShardHeader> {
     return {};
   }
 
-  Result<void> string(std::string text) {
+  Result<void> string(const std::string& text) {
     if (path().size() == 2 && in_metadata()) return {};
     if (path().size() != 2 || path()[1] != "dtype" || list_ != nullptr) return unexpected();
     Record& record = records.back();
