@@ -41,12 +41,22 @@ void DecodeCodes(const uint8_t* HWY_RESTRICT codes, const float* HWY_RESTRICT sc
   }
 }
 
+// F16 to F32. Not hn::PromoteTo: on processors without the conversion it makes finite numbers of infinities
+// and NaNs.
 void DecodeTail(const uint16_t* HWY_RESTRICT tail, float* HWY_RESTRICT out) {
   const hn::CappedTag<float, 16> df;
-  const hn::Rebind<hwy::float16_t, decltype(df)> dh;
+  const hn::RebindToSigned<decltype(df)> di;
   const hn::Rebind<uint16_t, decltype(df)> d16;
+  const auto magnitude = hn::Set(di, 0x7fff), sign = hn::Set(di, 0x8000);
+  const auto largest = hn::Set(di, 0x7bff), infinity = hn::Set(di, 0x7f800000);
+  const auto rebias = hn::Set(df, 0x1p112f);
   for (size_t i = 0; i < model::rope_dim; i += hn::Lanes(df)) {
-    hn::StoreU(hn::PromoteTo(df, hn::BitCast(dh, hn::LoadU(d16, tail + i))), df, out + i);
+    const auto half = hn::PromoteTo(di, hn::LoadU(d16, tail + i));
+    const auto absolute = hn::And(half, magnitude);
+    const auto shifted = hn::ShiftLeft<13>(absolute);
+    const auto finite = hn::BitCast(di, hn::Mul(hn::BitCast(df, shifted), rebias));
+    const auto bits = hn::IfThenElse(hn::Gt(absolute, largest), hn::Or(shifted, infinity), finite);
+    hn::StoreU(hn::BitCast(df, hn::Or(bits, hn::ShiftLeft<16>(hn::And(half, sign)))), df, out + i);
   }
 }
 
