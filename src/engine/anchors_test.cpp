@@ -1,0 +1,109 @@
+#include "engine/anchors.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace ds4 {
+namespace {
+
+Anchor anchor(size_t position, float mark = 0) {
+  return {position, nullptr, {mark}};
+}
+
+std::vector<size_t> positions(const Anchors& anchors, size_t end) {
+  std::vector<size_t> out;
+  for (const Anchor* a = anchors.find(end); a != nullptr;) {
+    out.insert(out.begin(), a->position);
+    a = a->position == 0 ? nullptr : anchors.find(a->position - 1);
+  }
+  return out;
+}
+
+TEST(Anchors, FindsTheNewestAtOrBefore) {
+  Anchors anchors;
+  EXPECT_EQ(anchors.find(1000), nullptr);
+  for (size_t p : {128u, 256u, 384u}) anchors.add(anchor(p));
+  EXPECT_EQ(anchors.find(0), nullptr);
+  EXPECT_EQ(anchors.find(127), nullptr);
+  EXPECT_EQ(anchors.find(128)->position, 128u);
+  EXPECT_EQ(anchors.find(255)->position, 128u);
+  EXPECT_EQ(anchors.find(256)->position, 256u);
+  EXPECT_EQ(anchors.find(100000)->position, 384u);
+}
+
+TEST(Anchors, TruncateKeepsThePositionItself) {
+  Anchors anchors;
+  for (size_t p : {128u, 256u, 384u}) anchors.add(anchor(p));
+  anchors.truncate(256);
+  EXPECT_EQ(positions(anchors, 1000), (std::vector<size_t>{128, 256}));
+  anchors.truncate(255);
+  EXPECT_EQ(positions(anchors, 1000), (std::vector<size_t>{128}));
+  anchors.truncate(0);
+  EXPECT_EQ(anchors.size(), 0u);
+}
+
+TEST(Anchors, AddingTheSamePositionAgainReplacesIt) {
+  Anchors anchors;
+  anchors.add(anchor(128, 1));
+  anchors.add(anchor(256, 2));
+  anchors.add(anchor(256, 3));
+  EXPECT_EQ(anchors.size(), 2u);
+  EXPECT_EQ(anchors.find(256)->logits, std::vector<float>{3});
+  EXPECT_EQ(anchors.find(255)->logits, std::vector<float>{1});
+}
+
+// What lies after a new anchor belongs to a way that was left.
+TEST(Anchors, AddingAnEarlierPositionForgetsLaterOnes) {
+  Anchors anchors;
+  for (size_t p : {128u, 256u, 384u, 512u}) anchors.add(anchor(p, 1));
+  anchors.add(anchor(300, 2));
+  EXPECT_EQ(positions(anchors, 1000), (std::vector<size_t>{128, 256, 300}));
+  EXPECT_EQ(anchors.find(1000)->logits, std::vector<float>{2});
+}
+
+TEST(Anchors, ThinningIsBoundedAndKeepsTheNewest) {
+  Anchors anchors;
+  for (size_t i = 1; i <= 8192; ++i) {
+    anchors.add(anchor(i * 128));
+    ASSERT_LE(anchors.size(), Anchors::max_count);
+    ASSERT_EQ(anchors.size(), std::min(i, Anchors::max_count));
+    // The three newest are always there: going back a little is the common case.
+    for (size_t back = 0; back < std::min<size_t>(i, 3); ++back) {
+      ASSERT_EQ(anchors.find((i - back) * 128)->position, (i - back) * 128) << i;
+    }
+  }
+}
+
+// Going back by n tokens evaluates at most twice as many again: gaps grow with the distance.
+TEST(Anchors, GapsGrowWithTheDistanceFromTheEnd) {
+  Anchors anchors;
+  for (size_t i = 1; i <= 8192; ++i) {
+    anchors.add(anchor(i * 128));
+    const size_t end = i * 128;
+    std::vector<size_t> kept = positions(anchors, end);
+    ASSERT_EQ(kept.size(), anchors.size());
+    kept.insert(kept.begin(), 0);  // without an anchor a session starts anew
+    for (size_t k = 0; k + 1 < kept.size(); ++k) {
+      const size_t gap = kept[k + 1] - kept[k], distance = end - kept[k + 1];
+      ASSERT_LE(gap, 2 * (distance + 128)) << "end " << end << " at " << kept[k];
+    }
+  }
+  const std::vector<size_t> kept = positions(anchors, 8192 * 128);
+  EXPECT_LE(kept.front(), 8192u * 128 / 2);  // it reaches back over half of the sequence
+  size_t near = 0, far = 0;
+  for (size_t p : kept) (p > 8192 * 128 * 3 / 4 ? near : far) += 1;
+  EXPECT_GT(near, far);
+}
+
+TEST(Anchors, ClearForgetsEverything) {
+  Anchors anchors;
+  anchors.add(anchor(128));
+  anchors.clear();
+  EXPECT_EQ(anchors.size(), 0u);
+  EXPECT_EQ(anchors.find(128), nullptr);
+}
+
+}  // namespace
+}  // namespace ds4
