@@ -57,7 +57,7 @@ TEST(Indexer, SelectionAgreesWithASort) {
       for (float& x : scores) x = std::round(x);
     }
     for (size_t top_k : {size_t{1}, size_t{8}, visible / 2, visible - 1}) {
-      EXPECT_EQ(select(scores, top_k), reference::select_rows(widen(scores), top_k)) << seed << " " << top_k;
+      EXPECT_EQ(select(scores, top_k), reference::select_best(widen(scores), top_k)) << seed << " " << top_k;
     }
   }
 }

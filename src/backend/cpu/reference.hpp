@@ -208,6 +208,19 @@ std::array<T, model::streams> split_head_mix(const T* mix, T factor, const T* ba
   return weights;
 }
 
+/// The `count` numbers with the highest scores, ascending; of equal scores the lower number.
+template <class T>
+std::vector<uint32_t> select_best(const std::vector<T>& scores, size_t count) {
+  std::vector<uint32_t> best(scores.size());
+  std::iota(best.begin(), best.end(), 0u);
+  std::sort(best.begin(), best.end(), [&](uint32_t a, uint32_t b) {
+    return scores[a] > scores[b] || (scores[a] == scores[b] && a < b);
+  });
+  best.resize(count);
+  std::sort(best.begin(), best.end());
+  return best;
+}
+
 // --- Router (docs/model.md §8.1) ---
 
 template <class T>
@@ -235,11 +248,9 @@ Route<T> route(T* logits, size_t experts, size_t used, const T* bias, std::vecto
     logits[e] = std::sqrt(logits[e] > 20 ? logits[e] : std::log1p(std::exp(logits[e])));
   }
   if (chosen.empty()) {
-    chosen.resize(experts);
-    std::iota(chosen.begin(), chosen.end(), 0u);
-    std::stable_sort(chosen.begin(), chosen.end(),
-                     [&](uint32_t a, uint32_t b) { return logits[a] + bias[a] > logits[b] + bias[b]; });
-    chosen.resize(used);
+    std::vector<T> scores(logits, logits + experts);
+    for (size_t e = 0; e < experts; ++e) scores[e] += bias[e];
+    chosen = select_best(scores, used);
   }
   return weigh_experts(logits, std::move(chosen), factor);
 }
@@ -269,17 +280,6 @@ std::vector<T> index_scores(const T* query, size_t heads, const T* head_weights,
   row_scores(query, heads, keys, count, model::index_head_dim, T(1), products.data(), count);
   weighted_relu(products.data(), count, heads, head_weights, count, scores.data());
   return scores;
-}
-
-/// The top_k best rows, ascending; of equal scores the lower row.
-template <class T>
-std::vector<uint32_t> select_rows(const std::vector<T>& scores, size_t top_k) {
-  std::vector<uint32_t> rows(scores.size());
-  std::iota(rows.begin(), rows.end(), 0u);
-  std::stable_sort(rows.begin(), rows.end(), [&](uint32_t a, uint32_t b) { return scores[a] > scores[b]; });
-  rows.resize(top_k);
-  std::sort(rows.begin(), rows.end());
-  return rows;
 }
 
 // --- Compressor (docs/model.md §6) ---
