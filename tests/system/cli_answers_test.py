@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """One-shot answers: what goes to standard output, prompts from everywhere, limits, failing output."""
+import json
 import os
 import subprocess
 import tempfile
@@ -47,7 +48,15 @@ class Answers(unittest.TestCase):
     def test_special_tokens_are_text_unless_raw(self):
         rendered = "<｜begin▁of▁sentence｜>Be succinct.<｜User｜>" + CAPITAL + "<｜Assistant｜></think>"
         self.assertEqual(run(*GREEDY, "--raw-prompt", "-p", rendered).stdout, b"Tokyo\n")
-        self.assertNotEqual(run(*GREEDY, "-n", "20", "-p", rendered).stdout, b"Tokyo\n")
+
+        def tokens(*arguments):
+            dump = run("--dump-logprobs", "/dev/stdout", "-n", "1", "--nothink", "-sys", "", *arguments).stdout
+            return json.loads(dump)["prompt_tokens"]
+        # BOS, user, the text, assistant, end of reasoning
+        self.assertEqual(tokens("-p", "a"), 5)
+        self.assertGreater(tokens("-p", "<｜User｜>"), 6)
+        self.assertGreater(tokens("-p", "<｜begin▁of▁sentence｜>"), 6)
+        self.assertEqual(tokens("--raw-prompt", "-p", "<｜User｜>"), 1)
 
     def test_tool_call(self):
         schemas = (b'[{"type":"function","function":{"name": "get_weather", "description": "Get the current weather '
