@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 import unittest
 
-from cli_support import LONG_TEXT, MODEL, PROGRAM, Terminal, main, run, start
+from cli_support import ENDLESS, LONG_TEXT, MODEL, PROGRAM, Terminal, main, run, start
 
 CAPITAL = "What is the capital of Japan?"
 ANSWER = b"The capital of Japan is Tokyo.\n"
@@ -126,7 +126,7 @@ class Output(unittest.TestCase):
             self.assertIn(b"cannot write to standard output", result.stderr)
 
     def test_closed_pipe_ends_quietly(self):
-        process = start("--temp", "2", "--min-p", "0", "--nothink", "-p", "Tell me a long story.")
+        process = start(*ENDLESS, "-p", "Tell me a long story.")
         process.stdout.read(1)
         process.stdout.close()
         self.assertEqual(process.wait(timeout=60), 1)
@@ -146,7 +146,7 @@ class Output(unittest.TestCase):
         self.assertGreater(len(chunks), 2)
 
     def test_progress_only_on_a_terminal(self):
-        prompt = LONG_TEXT[:2500]
+        prompt = LONG_TEXT[:8000]
         self.assertNotIn(b"processing", run(*GREEDY, "-n", "1", "-p", prompt).stderr)
         terminal = Terminal(*GREEDY, "-n", "1", "-p", prompt)
         terminal.expect(r"\rprocessing (\d+) input tokens: \1/\1 \(100\.0%\)|"

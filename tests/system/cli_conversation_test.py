@@ -7,7 +7,7 @@ import tempfile
 import time
 import unittest
 
-from cli_support import LONG_TEXT, MODEL, PROGRAM, Terminal, main
+from cli_support import ENDLESS, LONG_TEXT, MODEL, PROGRAM, Terminal, main
 
 PROMPT = r"ds4> "
 SPEED = r"generation: [\d.]+ t/s"
@@ -105,7 +105,7 @@ class Conversation(unittest.TestCase):
         self.leave(terminal)
 
     def test_interrupted_answer_is_kept(self):
-        terminal = self.open("--nothink", "--temp", "3", "--min-p", "0")
+        terminal = self.open(*ENDLESS)
         terminal.send("Tell me a story.\r")
         terminal.expect(r"\?2004l[^\x00]*\w")
         terminal.send("\x03")

@@ -3,16 +3,13 @@
 import fcntl
 import os
 import signal
-import struct
 import subprocess
 import tempfile
-import termios
 import time
 import unittest
 
-from cli_support import LONG_TEXT, MODEL, PROGRAM, Terminal, main, start, wait_for_line
+from cli_support import ENDLESS, LONG_TEXT, MODEL, PROGRAM, Terminal, main, start, wait_for_line
 
-ENDLESS = ("--temp", "3", "--min-p", "0", "--nothink", "-p", "Tell me a story.")  # this hot, EOS is very rare
 
 
 class Interrupts(unittest.TestCase):
@@ -55,7 +52,7 @@ class Interrupts(unittest.TestCase):
         self.assertLess(time.monotonic() - begin, 20)
 
     def test_answering_keeps_what_was_said(self):
-        process = start(*ENDLESS)
+        process = start(*ENDLESS, "-p", "Tell me a story.")
         first = os.read(process.stdout.fileno(), 1)
         process.send_signal(signal.SIGINT)
         out, err = self.finish(process)
@@ -65,24 +62,27 @@ class Interrupts(unittest.TestCase):
     def test_a_second_one_leaves_at_once(self):
         if not hasattr(fcntl, "F_SETPIPE_SZ"):
             self.skipTest("the size of a pipe cannot be set")
-        process = start(*ENDLESS)
-        fcntl.fcntl(process.stdout.fileno(), fcntl.F_SETPIPE_SZ, 4096)
-        held = -1
-        while held != (held := self.waiting_bytes(process.stdout)) or held == 0:
-            time.sleep(1)  # until the pipe is full: the program hangs in a write, and nobody reads
+        # Standard output is a full pipe that nobody reads: the program hangs in its first write.
+        reader, writer = os.pipe()
+        os.write(writer, bytes(fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)))
+        process = subprocess.Popen([PROGRAM, "-m", MODEL, *ENDLESS, "-p", "Tell me a story."],
+                                   stdin=subprocess.DEVNULL, stdout=writer, stderr=subprocess.PIPE)
+        os.close(writer)
+        wait_for_line(process.stderr, rb"context 32768")
+        time.sleep(2)
         process.send_signal(signal.SIGINT)
-        time.sleep(0.3)
+        time.sleep(0.5)
         self.assertIsNone(process.poll())
         process.send_signal(signal.SIGINT)
-        self.assertEqual(process.wait(timeout=10), 130)
-        process.communicate()
-
-    @staticmethod
-    def waiting_bytes(pipe):
-        return struct.unpack("i", fcntl.ioctl(pipe.fileno(), termios.FIONREAD, bytes(4)))[0]
+        try:
+            self.assertEqual(process.wait(timeout=10), 130)
+        finally:
+            process.kill()
+            process.communicate()
+            os.close(reader)
 
     def test_on_a_terminal(self):
-        terminal = Terminal(*ENDLESS)
+        terminal = Terminal(*ENDLESS, "-p", "Tell me a story.")
         terminal.expect(r"context 32768[^\n]*\n.*\w")
         terminal.send("\x03")
         self.assertEqual(terminal.close(), 130)

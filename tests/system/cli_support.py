@@ -22,6 +22,10 @@ TIMEOUT_S = 120
 # A prompt that takes long to evaluate (some ten thousand tokens) and fits the default context.
 LONG_TEXT = "The quick brown fox jumps over the lazy dog. " * 1500
 
+# An answer of more than 12,000 tokens. At this temperature a token's place among the random numbers hardly depends on
+# the logits, and none of this seed's first 12,761 numbers is below 0.0012, where EOS (id 1 of 4096) has its place.
+ENDLESS = ("--temp", "100", "--min-p", "0", "--seed", "3758436590", "--nothink")
+
 
 def run(*arguments, stdin=None, model=True, cwd=None, env=None, timeout=TIMEOUT_S):
     """Runs ds4 to its end; stdin None = nothing to read. Output is bytes."""
