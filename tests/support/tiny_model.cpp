@@ -67,7 +67,8 @@ struct Distribution {
 };
 
 // Chosen so that activations stay near one and every parameter matters.
-Distribution distribution(std::string_view name, const std::vector<uint64_t>& dims, float damping) {
+Distribution distribution(std::string_view name, const std::vector<uint64_t>& dims,
+                          const TinyModelOptions& options) {
   const float by_fan_in = 1.0f / std::sqrt(static_cast<float>(dims[0]));
   if (name.ends_with("_norm.weight") || name.ends_with("norm.weight")) return {1, 0.1f};
   if (name.ends_with("_scale.weight")) return {1, 0.1f};
@@ -77,9 +78,13 @@ Distribution distribution(std::string_view name, const std::vector<uint64_t>& di
   if (name.ends_with("_ape.weight")) return {0, 0.2f};
   if (name.ends_with("exp_probs_b.bias")) return {0, 0.05f};
   if (name.ends_with("token_embd.weight")) return {0, 1};
-  if (name.ends_with("attn_output_b.weight") || name.ends_with("ffn_down_exps.weight") ||
-      name.ends_with("ffn_down_shexp.weight"))
-    return {0, damping * by_fan_in};
+  const float gain = options.expert_gain;
+  if (name.ends_with("attn_output_b.weight")) return {0, options.damping * by_fan_in};
+  if (name.ends_with("ffn_down_exps.weight") || name.ends_with("ffn_down_shexp.weight"))
+    return {0, options.damping / (gain * gain) * by_fan_in};
+  if (name.find("ffn_gate_exps") != name.npos || name.find("ffn_up_exps") != name.npos ||
+      name.find("ffn_gate_shexp") != name.npos || name.find("ffn_up_shexp") != name.npos)
+    return {0, gain * by_fan_in};
   return {0, by_fan_in};
 }
 
@@ -359,7 +364,7 @@ Result<void> ModelWriter::write_tensor(const TensorSlot& slot) {
   const TensorType type = type_of(slot);
   const std::vector<uint64_t> dims = dims_of(slot);
   if (slot.role == TensorRole::table && type == TensorType::i32) return write_table(slot, dims);
-  const Distribution values = distribution(slot.name, dims, options_.damping);
+  const Distribution values = distribution(slot.name, dims, options_);
   Random random(options_.seed ^ hash_name(slot.name));
   const uint64_t bytes_per_row = format::row_bytes(type, dims[0]);
   uint64_t rows = 1;

@@ -29,6 +29,10 @@ struct TinyModelOptions {
   /// Scales what attention and experts add to the streams. Two right implementations that round differently
   /// agree at the logits of a damped model (0.1), while undamped random layers amplify rounding.
   float damping = 1.0f;
+  /// Scales the gate and up matrices of the experts, and the down matrices by its inverse square: at 5,
+  /// values of both signs reach the clamps of the expert activation, while the experts' outputs keep their
+  /// size.
+  float expert_gain = 1.0f;
 
   // Number formats by role. F32, F16, BF16 and Q8_0 hold encoded random values; Q4_K, Q2_K, IQ2_XXS and MXFP4
   // are random codes with tame scales. Row lengths must be multiples of the block size.
