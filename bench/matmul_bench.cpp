@@ -1,7 +1,9 @@
 // Matrix products: GB/s of weights read for one token, GMAC/s for batches, beside the machine's stream read
-// rate.
+// rate. ds4_matmul_bench [--threads=N] [--target=AVX2] [options of Google Benchmark]
 #include <benchmark/benchmark.h>
+#include <hwy/targets.h>
 
+#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -18,7 +20,7 @@ namespace {
 using cpu::ActivationMode;
 using format::TensorType;
 
-unsigned threads = 0;                               // --threads=N; 0 = all processors
+unsigned threads = 0;                               // --threads=N first; 0 = all processors
 constexpr size_t kStreamBytes = size_t{512} << 20;  // far more than any cache
 
 ThreadPool& pool() {
@@ -125,22 +127,52 @@ void register_all() {
                                               ActivationMode::quantized);
     for (const int count : {2, 4, 14, 64, 512}) many->Arg(count);
     set_clock(many->Unit(benchmark::kMillisecond));
+    if (cpu::activation_format(type, ActivationMode::quantized) == cpu::ActivationFormat::f32) continue;
+    set_clock(benchmark::RegisterBenchmark(("exact/one_token/" + name).c_str(), one_token, type, 4096,
+                                           ActivationMode::f32)
+                  ->Unit(benchmark::kMicrosecond));
+    auto* exact = benchmark::RegisterBenchmark(("exact/batch/" + name).c_str(), batch, type, 2048, 4096,
+                                               ActivationMode::f32);
+    for (const int count : {2, 4, 14, 64, 512}) exact->Arg(count);
+    set_clock(exact->Unit(benchmark::kMillisecond));
   }
+}
+
+/// Takes --name=value out of the arguments if it comes first.
+std::string take_option(int& argc, char** argv, const std::string& name) {
+  const std::string option = "--" + name + "=";
+  if (argc < 2 || !std::string(argv[1]).starts_with(option)) return "";
+  std::string value = argv[1] + option.size();
+  for (int i = 2; i < argc; ++i) argv[i - 1] = argv[i];
+  --argc;
+  return value;
+}
+
+/// The Highway kernels of one instruction set, e.g. AVX2. False if the machine does not have it.
+bool limit_target(const std::string& name) {
+  for (int64_t left = hwy::SupportedTargets(); left != 0; left &= left - 1) {
+    const int64_t target = left & -left;
+    if (name != hwy::TargetName(target)) continue;
+    hwy::SetSupportedTargetsForTest(target);
+    return true;
+  }
+  return false;
 }
 
 }  // namespace
 }  // namespace ds4
 
 int main(int argc, char** argv) {
-  benchmark::AddCustomContext("cpu_target", ds4::cpu::cpu_target_name());
   std::string command = argv[0];
   for (int i = 1; i < argc; ++i) command.append(" ").append(argv[i]);
-  const std::string option = "--threads=";
-  if (argc > 1 && std::string(argv[1]).starts_with(option)) {
-    ds4::threads = static_cast<unsigned>(std::stoul(argv[1] + option.size()));
-    for (int i = 2; i < argc; ++i) argv[i - 1] = argv[i];
-    --argc;
+  const std::string threads = ds4::take_option(argc, argv, "threads");
+  if (!threads.empty()) ds4::threads = static_cast<unsigned>(std::stoul(threads));
+  const std::string target = ds4::take_option(argc, argv, "target");
+  if (!target.empty() && !ds4::limit_target(target)) {
+    std::fprintf(stderr, "ds4_matmul_bench: this machine has no %s\n", target.c_str());
+    return 2;
   }
+  benchmark::AddCustomContext("cpu_target", ds4::cpu::cpu_target_name());
   benchmark::AddCustomContext("threads", std::to_string(ds4::pool().size()));
   benchmark::AddCustomContext("command", command);
   ds4::register_all();

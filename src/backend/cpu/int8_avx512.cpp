@@ -39,10 +39,6 @@ constexpr size_t kMaxTokens = 8;
 constexpr size_t kGroupCols = 256;
 constexpr size_t kTileBudgetBytes = 384 * 1024;  // decoded weights, to stay in a level-2 cache of 1 MiB
 
-constexpr bool format_has_minimum(TensorType type) {
-  return type == TensorType::q4_k || type == TensorType::q2_k;
-}
-
 constexpr size_t group_bytes(TensorType type) {
   switch (type) {
     case TensorType::q8_0:
@@ -105,7 +101,7 @@ HWY_INLINE float sum_lanes(__m256 lanes) {
 /// One token. The last blocks of a row that do not fill a group are multiplied with a zero-filled copy.
 template <TensorType kType>
 void single_token(const Int8Product& p) {
-  constexpr bool kMins = format_has_minimum(kType);
+  constexpr bool kMins = has_minimum(kType);
   const Activations::View& view = *p.x;
   const size_t token = p.token(0), stride = view.code_stride / kInt8Block;
   const TokenGroup x{view.codes + token * view.code_stride, view.scales + token * stride,
@@ -187,7 +183,7 @@ struct Tile {
 /// Decodes `rows` <= 16 rows; the others are zero.
 template <TensorType kType>
 void pack_tile(const Int8Product& p, size_t row_begin, size_t rows, const Tile& tile) {
-  constexpr bool kMins = format_has_minimum(kType);
+  constexpr bool kMins = has_minimum(kType);
   const size_t groups = (p.cols + kGroupCols - 1) / kGroupCols;
   alignas(64) int8_t codes[kTileRows][kGroupCols] = {};
   alignas(64) float scales[kTileRows][16] = {};  // 8 scales, 8 first minima
@@ -307,7 +303,7 @@ constexpr TileProduct kTileProducts[kMaxTokens] = {
 
 template <TensorType kType>
 bool many_tokens(const Int8Product& p) {
-  constexpr bool kMins = format_has_minimum(kType);
+  constexpr bool kMins = has_minimum(kType);
   constexpr size_t kinds = kMins ? 4 : 2;
   const size_t blocks = p.cols / kInt8Block;
   const size_t padded_blocks = (p.cols + kGroupCols - 1) / kGroupCols * kInt8Lanes;
@@ -360,7 +356,50 @@ bool product_of_type(const Int8Product& p) {
   return true;
 }
 
+template <TensorType kType>
+void decode_row(const std::byte* row, size_t cols, const CodeRow& out) {
+  for (size_t c = 0; c < cols; c += kGroupCols, row += group_bytes(kType)) {
+    const size_t b = c / kInt8Block, blocks = std::min(kInt8Lanes, cols / kInt8Block - b);
+    if constexpr (kType == TensorType::q8_0 || kType == TensorType::mxfp4) {
+      if (blocks < kInt8Lanes) {
+        alignas(64) int8_t codes[kGroupCols];
+        alignas(32) float scales[kInt8Lanes];
+        const Group g = decode_partial_group<kType>(row, blocks * group_bytes(kType) / kInt8Lanes);
+        for (int k = 0; k < 4; ++k) _mm512_store_si512(codes + 64 * k, g.codes[k]);
+        _mm256_store_ps(scales, g.scales);
+        std::memcpy(out.codes + c, codes, blocks * kInt8Block);
+        std::memcpy(out.scales + b, scales, blocks * sizeof(float));
+        return;
+      }
+    }
+    const Group g = decode_group<kType>(row);
+    for (int k = 0; k < 4; ++k) _mm512_storeu_si512(out.codes + c + 64 * k, g.codes[k]);
+    _mm256_storeu_ps(out.scales + b, g.scales);
+    if constexpr (has_minimum(kType)) {
+      _mm256_storeu_ps(out.min0 + b, g.min0);
+      _mm256_storeu_ps(out.min1 + b, g.min1);
+    }
+  }
+}
+
 }  // namespace
+
+void decode_row_codes_avx512(TensorType type, const std::byte* row, size_t cols, const CodeRow& out) {
+  switch (type) {
+    case TensorType::q8_0:
+      return decode_row<TensorType::q8_0>(row, cols, out);
+    case TensorType::mxfp4:
+      return decode_row<TensorType::mxfp4>(row, cols, out);
+    case TensorType::q4_k:
+      return decode_row<TensorType::q4_k>(row, cols, out);
+    case TensorType::q2_k:
+      return decode_row<TensorType::q2_k>(row, cols, out);
+    case TensorType::iq2_xxs:
+      return decode_row<TensorType::iq2_xxs>(row, cols, out);
+    default:
+      return;
+  }
+}
 
 bool int8_product_avx512(const Int8Product& p) {
   switch (p.type) {
@@ -386,11 +425,12 @@ HWY_POP_ATTRIBUTES
 namespace ds4::cpu {
 
 bool has_avx512_vnni() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") &&
-         __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi") &&
-         __builtin_cpu_supports("gfni");
+  static const bool supported = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                                __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("avx512f") &&
+                                __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+                                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vnni") &&
+                                __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("gfni");
+  return supported && avx512_chosen();
 }
 
 }  // namespace ds4::cpu
@@ -405,6 +445,7 @@ bool has_avx512_vnni() {
 bool int8_product_avx512(const Int8Product&) {
   return false;
 }
+void decode_row_codes_avx512(format::TensorType, const std::byte*, size_t, const CodeRow&) {}
 
 }  // namespace ds4::cpu
 

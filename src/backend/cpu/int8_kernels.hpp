@@ -6,6 +6,7 @@
 #pragma once
 
 #include "backend/cpu/matmul.hpp"
+#include "backend/cpu/weight_tiles.hpp"
 
 namespace ds4::cpu {
 
@@ -29,9 +30,10 @@ struct Int8Product {
   size_t token(size_t i) const { return tokens != nullptr ? tokens[i] : i; }
 };
 
-/// True if this machine runs int8_product_avx512.
+/// True if this machine runs int8_product_avx512 and decode_row_codes_avx512.
 bool has_avx512_vnni();
 bool int8_product_avx512(const Int8Product& product);
+void decode_row_codes_avx512(format::TensorType type, const std::byte* row, size_t cols, const CodeRow& out);
 /// Highway kernels for every machine. Like the other, false if memory is exhausted.
 bool int8_product_portable(const Int8Product& product);
 const char* portable_target_name();

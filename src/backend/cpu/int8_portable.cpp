@@ -97,8 +97,8 @@ bool Product(const Int8Product& p) {
   float *min0 = scratch.mins.data(), *min1 = min0 + blocks;
   const DecodedRow w{scratch.codes.data(), scratch.scales.data(), mins ? min0 : nullptr, min1};
   for (size_t row = 0; row < p.row_count; ++row) {
-    decode_row_codes(p.type, p.rows + row * p.row_bytes, p.cols, scratch.codes.data(), scratch.scales.data(),
-                     min0, min1);
+    decode_row_codes(p.type, p.rows + row * p.row_bytes, p.cols,
+                     {scratch.codes.data(), scratch.scales.data(), min0, min1});
     for (size_t i = 0; i < p.count; ++i) {
       const size_t token = p.token(i);
       const float* sums = p.x->sums + 2 * token * stride;

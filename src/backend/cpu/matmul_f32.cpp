@@ -1,13 +1,17 @@
 // Products with F32 activations, through Highway.
-// Layout: one token reads F32, F16 and BF16 rows where they lie; several tokens share a tile of rows decoded
-// to F32. Preconditions: cols a multiple of 32; rows of F16, BF16 and F32 aligned to their element. Cost: one
-// fma for 16 products; R rows x T tokens of accumulators load R + T registers for R * T products. Why: with
-// one token memory is the limit; 4 x 6 accumulators fill the registers of AVX-512, 2 x 3 those of AVX2.
+// Layout: one token reads F32, F16 and BF16 rows where they lie. Else a tile of rows is decoded to F32, in
+// panels of 512 columns (F32 rows stay where they lie), and accumulators wait in memory between panels: with
+// few tokens a panel is decoded just before its use, with many the whole tile is, once for all tokens.
+// Preconditions: cols a multiple of 32 (256 for K-quants); rows of F16, BF16 and F32 aligned to their
+// element. Cost: one fma for 16 products; R rows x T tokens of accumulators load R + T registers for R * T
+// products. Why: 4 x 6 accumulators fill the registers of AVX-512, 2 x 3 those of AVX2; the panels of T
+// tokens stay in the level-1 cache while a tile passes by from level 2.
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 
 #include "backend/cpu/f32_kernels.hpp"
-#include "format/number_formats.hpp"
+#include "backend/cpu/weight_tiles.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/matmul_f32.cpp"
@@ -26,7 +30,10 @@ constexpr size_t kRegisterLanes = hn::MaxLanes(D());
 constexpr size_t kRegisters = kLanes / kRegisterLanes;  // for one row and token
 constexpr size_t kTileRows = kRegisterLanes == kLanes ? 4 : 2;
 constexpr size_t kTileTokens = kRegisterLanes == kLanes ? 6 : 3;
-constexpr size_t kTileBudgetBytes = 256 * 1024;
+constexpr size_t kPanelCols = 512;
+constexpr size_t kBudgetBytes = 384 * 1024;  // decoded rows for many tokens, to stay in a level-2 cache
+constexpr size_t kMaxRows = 64;              // decoded at a time
+constexpr size_t kMaxRowsPanel = 8;          // the same where a panel is used at once
 
 HWY_INLINE auto LoadWeights(const float* p) {
   return hn::LoadU(D(), p);
@@ -39,24 +46,24 @@ HWY_INLINE auto LoadWeights(const hwy::bfloat16_t* p) {
 }
 
 /// Folds 16 lanes in halves.
-HWY_INLINE float SumLanes(const hn::Vec<D>* registers) {
-  HWY_ALIGN float lanes[kLanes];
-  for (size_t k = 0; k < kRegisters; ++k) hn::Store(registers[k], D(), lanes + k * kRegisterLanes);
+HWY_INLINE float SumLanes(const float* accumulator) {
+  float lanes[kLanes];
+  std::memcpy(lanes, accumulator, sizeof lanes);
   for (size_t half = kLanes / 2; half > 0; half /= 2) {
     for (size_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
   }
   return lanes[0];
 }
 
-/// R rows, `stride` elements apart, times T tokens.
+/// R rows, `stride` elements apart, times T tokens, added to sums [R][T][16 lanes].
 template <size_t R, size_t T, class W>
-void Tile(const W* HWY_RESTRICT w, size_t stride, const float* const* tokens, size_t cols, float* out,
-          size_t out_stride) {
+HWY_INLINE void Tile(const W* HWY_RESTRICT w, size_t stride, const float* const* tokens, size_t cols,
+                     float* HWY_RESTRICT sums) {
   const D d;
   const float* x[T];
   for (size_t t = 0; t < T; ++t) x[t] = tokens[t];
   hn::Vec<D> acc[R * T * kRegisters];
-  for (auto& a : acc) a = hn::Zero(d);
+  for (size_t i = 0; i < R * T * kRegisters; ++i) acc[i] = hn::LoadU(d, sums + i * kRegisterLanes);
   for (size_t c = 0; c < cols; c += kLanes) {
     HWY_UNROLL(4)
     for (size_t k = 0; k < kRegisters; ++k) {
@@ -75,83 +82,115 @@ void Tile(const W* HWY_RESTRICT w, size_t stride, const float* const* tokens, si
       }
     }
   }
-  for (size_t r = 0; r < R; ++r) {
-    for (size_t t = 0; t < T; ++t) out[t * out_stride + r] = SumLanes(acc + (r * T + t) * kRegisters);
-  }
+  for (size_t i = 0; i < R * T * kRegisters; ++i) hn::StoreU(acc[i], d, sums + i * kRegisterLanes);
 }
 
-/// All of `rows` times `count` <= kTileTokens tokens.
+/// All of `rows` times T tokens, added to sums [rows][T][16 lanes].
 template <size_t T, class W>
-void Rows(const W* w, size_t stride, size_t rows, const float* const* tokens, size_t cols, float* out,
-          size_t out_stride) {
+void Rows(const W* w, size_t stride, size_t rows, const float* const* tokens, size_t cols, float* sums) {
   size_t r = 0;
   for (; r + kTileRows <= rows; r += kTileRows) {
-    Tile<kTileRows, T>(w + r * stride, stride, tokens, cols, out + r, out_stride);
+    Tile<kTileRows, T>(w + r * stride, stride, tokens, cols, sums + r * T * kLanes);
   }
-  for (; r < rows; ++r) Tile<1, T>(w + r * stride, stride, tokens, cols, out + r, out_stride);
+  for (; r < rows; ++r) Tile<1, T>(w + r * stride, stride, tokens, cols, sums + r * T * kLanes);
 }
 
 void RowsOf(size_t count, const float* w, size_t stride, size_t rows, const float* const* tokens, size_t cols,
-            float* out, size_t out_stride) {
+            float* sums) {
   switch (count) {
     case 1:
-      return Rows<1>(w, stride, rows, tokens, cols, out, out_stride);
+      return Rows<1>(w, stride, rows, tokens, cols, sums);
     case 2:
-      return Rows<2>(w, stride, rows, tokens, cols, out, out_stride);
+      return Rows<2>(w, stride, rows, tokens, cols, sums);
     case 3:
-      return Rows<3>(w, stride, rows, tokens, cols, out, out_stride);
+      return Rows<3>(w, stride, rows, tokens, cols, sums);
 #if HWY_CAP_GE512
     case 4:
-      return Rows<4>(w, stride, rows, tokens, cols, out, out_stride);
+      return Rows<4>(w, stride, rows, tokens, cols, sums);
     case 5:
-      return Rows<5>(w, stride, rows, tokens, cols, out, out_stride);
+      return Rows<5>(w, stride, rows, tokens, cols, sums);
     default:
-      return Rows<6>(w, stride, rows, tokens, cols, out, out_stride);
+      return Rows<6>(w, stride, rows, tokens, cols, sums);
 #endif
   }
 }
 
+/// One token, rows where they lie.
 template <class W>
-void DecodeHalves(const std::byte* row, size_t cols, float* out) {
-  const W* w = reinterpret_cast<const W*>(row);
-  for (size_t c = 0; c < cols; c += kRegisterLanes) hn::StoreU(LoadWeights(w + c), D(), out + c);
-}
-
-void DecodeRow(TensorType type, const std::byte* row, size_t cols, float* out) {
-  if (type == TensorType::f16) return DecodeHalves<hwy::float16_t>(row, cols, out);
-  if (type == TensorType::bf16) return DecodeHalves<hwy::bfloat16_t>(row, cols, out);
-  format::decode_row(type, row, cols, out);
-}
-
-template <class W>
-void OneToken(const F32Product& p) {
+void InPlace(const F32Product& p) {
   const float* x = p.x->f32 + p.token(0) * p.x->f32_stride;
-  Rows<1>(reinterpret_cast<const W*>(p.rows), p.cols, p.row_count, &x, p.cols, p.out, p.out_stride);
+  const W* w = reinterpret_cast<const W*>(p.rows);
+  for (size_t row = 0; row < p.row_count; row += kTileRows) {
+    const size_t rows = std::min(kTileRows, p.row_count - row);
+    HWY_ALIGN float sums[kTileRows * kLanes] = {};
+    Rows<1>(w + row * p.cols, p.cols, rows, &x, p.cols, sums);
+    for (size_t r = 0; r < rows; ++r) p.out[row + r] = SumLanes(sums + r * kLanes);
+  }
+}
+
+/// Rows of a product, of which a panel of columns is at w + panel * panel_stride.
+struct RowTile {
+  size_t first, rows;
+  const float* w;
+  size_t row_stride, panel_stride;
+};
+
+void DecodePanel(const F32Product& p, const RowTile& tile, size_t col, float* out) {
+  const size_t cols = std::min(kPanelCols, p.cols - col);
+  const std::byte* from = p.rows + tile.first * p.row_bytes + format::row_bytes(p.type, col);
+  for (size_t r = 0; r < tile.rows; ++r) {
+    decode_row_f32(p.type, from + r * p.row_bytes, cols, out + r * tile.row_stride);
+  }
+}
+
+/// The tokens [first, end) of a product; panels are decoded here if there is a buffer for one.
+void TokenGroup(const F32Product& p, const RowTile& tile, size_t first, size_t end, float* panel,
+                float* sums) {
+  const size_t tokens = end - first;
+  std::fill_n(sums, tile.rows * tokens * kLanes, 0.0f);
+  for (size_t col = 0; col < p.cols; col += kPanelCols) {
+    if (panel != nullptr) DecodePanel(p, tile, col, panel);
+    const float* x[kTileTokens];
+    for (size_t i = 0; i < tokens; ++i) x[i] = p.x->f32 + p.token(first + i) * p.x->f32_stride + col;
+    RowsOf(tokens, tile.w + col / kPanelCols * tile.panel_stride, tile.row_stride, tile.rows, x,
+           std::min(kPanelCols, p.cols - col), sums);
+  }
+  for (size_t r = 0; r < tile.rows; ++r) {
+    for (size_t i = 0; i < tokens; ++i) {
+      p.out[(first + i) * p.out_stride + tile.first + r] = SumLanes(sums + (r * tokens + i) * kLanes);
+    }
+  }
 }
 
 bool Product(const F32Product& p) {
   if (p.count == 1) {
-    if (p.type == TensorType::f32) return OneToken<float>(p), true;
-    if (p.type == TensorType::f16) return OneToken<hwy::float16_t>(p), true;
-    if (p.type == TensorType::bf16) return OneToken<hwy::bfloat16_t>(p), true;
+    if (p.type == TensorType::f32) return InPlace<float>(p), true;
+    if (p.type == TensorType::f16) return InPlace<hwy::float16_t>(p), true;
+    if (p.type == TensorType::bf16) return InPlace<hwy::bfloat16_t>(p), true;
   }
-  const size_t budget = kTileBudgetBytes / (p.cols * sizeof(float)) / kTileRows * kTileRows;
-  const size_t tile_rows = std::min(p.row_count, std::max(kTileRows, budget));
-  const bool decoded = p.type != TensorType::f32;
-  if (decoded && !p.scratch->f32.ensure(tile_rows * p.cols)) return false;
   const size_t groups = (p.count + kTileTokens - 1) / kTileTokens;
+  const size_t panels = (p.cols + kPanelCols - 1) / kPanelCols;
+  const bool decoded = p.type != TensorType::f32, at_once = decoded && groups == 1;
+  const size_t budget = kBudgetBytes / (p.cols * sizeof(float)) / kTileRows * kTileRows;
+  const size_t max_rows = at_once ? kMaxRowsPanel : std::clamp(budget, kTileRows, kMaxRows);
+  const size_t tile_rows = std::min(p.row_count, max_rows), panel_size = tile_rows * kPanelCols;
+  AlignedBuffer<float>&weights = p.scratch->f32, &sums = p.scratch->activations;
+  if (!sums.ensure(tile_rows * kTileTokens * kLanes)) return false;
+  if (decoded && !weights.ensure((at_once ? 1 : panels) * panel_size)) return false;
   for (size_t row = 0; row < p.row_count; row += tile_rows) {
-    const size_t rows = std::min(tile_rows, p.row_count - row);
-    const std::byte* source = p.rows + row * p.row_bytes;
-    const float* w = decoded ? p.scratch->f32.data() : reinterpret_cast<const float*>(source);
-    for (size_t r = 0; decoded && r < rows; ++r) {
-      DecodeRow(p.type, source + r * p.row_bytes, p.cols, p.scratch->f32.data() + r * p.cols);
+    RowTile tile{row, std::min(tile_rows, p.row_count - row), weights.data(), kPanelCols, panel_size};
+    if (at_once) tile.panel_stride = 0;
+    if (!decoded) {
+      tile.w = reinterpret_cast<const float*>(p.rows) + row * p.cols;
+      tile.row_stride = p.cols, tile.panel_stride = kPanelCols;
+    } else if (!at_once) {
+      for (size_t i = 0; i < panels; ++i) {
+        DecodePanel(p, tile, i * kPanelCols, weights.data() + i * panel_size);
+      }
     }
     for (size_t group = 0; group < groups; ++group) {
-      const size_t first = group * p.count / groups, end = (group + 1) * p.count / groups;
-      const float* x[kTileTokens];
-      for (size_t i = first; i < end; ++i) x[i - first] = p.x->f32 + p.token(i) * p.x->f32_stride;
-      RowsOf(end - first, w, p.cols, rows, x, p.cols, p.out + first * p.out_stride + row, p.out_stride);
+      TokenGroup(p, tile, group * p.count / groups, (group + 1) * p.count / groups,
+                 at_once ? weights.data() : nullptr, sums.data());
     }
   }
   return true;

@@ -160,8 +160,8 @@ TEST(Matmul, Int8OrderIsTheStatedOne) {
       std::vector<int8_t> codes(cols);
       std::vector<float> scales(blocks), min0(blocks), min1(blocks);
       for (size_t r = 0; r < rows; ++r) {
-        decode_row_codes(type, w.matrix.data + r * w.matrix.row_bytes(), cols, codes.data(), scales.data(),
-                         min0.data(), min1.data());
+        decode_row_codes(type, w.matrix.data + r * w.matrix.row_bytes(), cols,
+                         {codes.data(), scales.data(), min0.data(), min1.data()});
         for (size_t t = 0; t < count; ++t) {
           float lanes[8] = {};
           const float* x_scales = view.scales + t * view.code_stride / 32;
