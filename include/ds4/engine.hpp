@@ -13,14 +13,18 @@
 
 namespace ds4 {
 
+/// What computes. `automatic` takes a GPU if this build and this machine have one, else the CPU.
+enum class BackendChoice { automatic, cpu, cuda };
+
 struct EngineOptions {
   std::string model_path;
+  BackendChoice backend = BackendChoice::automatic;
   unsigned threads = 0;           // 0 = one per processor
   uint32_t prefill_chunk = 4096;  // tokens; chunk boundaries lie on multiples of it
   bool exact_activations =
       false;                  // do not round activations to 8 bits before products with quantised weights
   bool warm_weights = false;  // read the whole file before the first token
-  /// Progress of reading weights when warm_weights is set: bytes done, bytes in all.
+  /// Progress of copying weights to a GPU, or of reading them when warm_weights is set: bytes done, bytes in all.
   std::function<void(uint64_t, uint64_t)> on_load_progress;
   /// One sentence each: things worth knowing that are not errors.
   std::function<void(const std::string&)> on_notice;

@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "backend/cpu/cpu_backend.hpp"
+#include "backend/cuda/cuda_backend.hpp"
 #include "base/error.hpp"
 #include "engine/engine_impl.hpp"
 #include "engine/session_impl.hpp"
@@ -51,6 +52,24 @@ ModelInfo describe(const model::ModelShape& shape, const format::GgufFile& file,
   return info;
 }
 
+Result<std::unique_ptr<backend::Backend>> make_backend(const model::ModelShape& shape,
+                                                       const model::ModelWeights& weights,
+                                                       const EngineOptions& options) {
+  const bool automatic = options.backend == BackendChoice::automatic;
+  // Exact activations are a property of the CPU's kernels.
+  if (options.backend == BackendChoice::cuda || (automatic && !options.exact_activations && cuda::available(nullptr))) {
+    cuda::CudaOptions cuda;
+    cuda.on_load_progress = options.on_load_progress;
+    auto gpu = cuda::make_cuda_backend(shape, weights, cuda);
+    if (gpu || !automatic) return gpu;
+    if (options.on_notice) options.on_notice(gpu.error().message + "; computing on the CPU");
+  }
+  cpu::CpuOptions cpu;
+  cpu.threads = options.threads;
+  cpu.exact_activations = options.exact_activations;
+  return cpu::make_cpu_backend(shape, weights, nullptr, cpu);
+}
+
 }  // namespace
 
 Result<Engine> Engine::open(const EngineOptions& options) {
@@ -74,10 +93,7 @@ Result<Engine> Engine::open(const EngineOptions& options) {
                 tokenizer.vocabulary_size(), shape.vocabulary);
   }
   if (options.warm_weights) warm(file, options.on_load_progress);
-  cpu::CpuOptions cpu;
-  cpu.threads = options.threads;
-  cpu.exact_activations = options.exact_activations;
-  auto backend = cpu::make_cpu_backend(shape, weights, nullptr, cpu);
+  DS4_ASSIGN(auto backend, make_backend(shape, weights, options));
   ModelInfo info = describe(shape, file, backend->info());
   // The mapping does not move with the object, so the weights' views stay valid.
   return Engine(std::make_shared<const EngineImpl>(EngineImpl{

@@ -1,0 +1,18 @@
+// Stands in for the CUDA backend in builds without CUDA, so that nothing else needs to know.
+#include "backend/cuda/cuda_backend.hpp"
+
+#include "base/error.hpp"
+
+namespace ds4::cuda {
+
+bool available(std::string* why) {
+  if (why != nullptr) *why = "this build has no CUDA support";
+  return false;
+}
+
+Result<std::unique_ptr<backend::Backend>> make_cuda_backend(const model::ModelShape&, const model::ModelWeights&,
+                                                            const CudaOptions&) {
+  return fail(ErrorCode::unsupported, "this build has no CUDA support");
+}
+
+}  // namespace ds4::cuda
