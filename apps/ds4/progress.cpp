@@ -28,7 +28,7 @@ void ProgressLine::show(const std::string& text, bool last) {
   const auto now = Clock::now();
   if (now - begin_ < quiet_time && !visible_) return;
   if (visible_ && !last && now - drawn_ < redraw_time) return;
-  writer_.write("\r" + writer_.styled(style_cyan, text) + "\x1b[K");
+  writer_.write(fmt::format("\r{}\x1b[K", writer_.styled(style_cyan, text)));
   drawn_ = now;
   visible_ = true;
 }
