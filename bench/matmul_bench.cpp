@@ -94,10 +94,10 @@ void batch(benchmark::State& state, TensorType type, size_t rows, size_t cols, A
   AlignedBuffer<std::byte> bytes(rows * format::row_bytes(type, cols));
   fill_matrix(type, bytes.data(), bytes.size());
   const cpu::Matrix w{type, bytes.data(), rows, cols};
-  std::vector<float> x(count * cols), out(count * rows);
+  AlignedBuffer<float> x(count * cols), out(count * rows);
   std::mt19937 random(2);
   std::normal_distribution<float> normal;
-  for (float& value : x) value = normal(random);
+  for (size_t i = 0; i < count * cols; ++i) x[i] = normal(random);
   std::vector<cpu::MatmulScratch> scratch(pool().size());
   cpu::Activations activations(mode);
   for (auto _ : state) {

@@ -54,6 +54,17 @@ constexpr size_t group_bytes(TensorType type) {
   }
 }
 
+/// The group 4096 bytes on: decoding keeps the core too busy for its own look-ahead to keep up with memory.
+template <TensorType kType>
+HWY_INLINE void prefetch_ahead(const std::byte* w) {
+  _mm_prefetch(reinterpret_cast<const char*>(w + 4096), _MM_HINT_T0);
+  _mm_prefetch(reinterpret_cast<const char*>(w + 4096 + 64), _MM_HINT_T0);
+  if constexpr (group_bytes(kType) > 128) {
+    _mm_prefetch(reinterpret_cast<const char*>(w + 4096 + 128), _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(w + 4096 + 192), _MM_HINT_T0);
+  }
+}
+
 /// The activations of one group of 256 columns.
 struct TokenGroup {
   const int8_t* codes;
@@ -121,12 +132,7 @@ void single_token(const Int8Product& p) {
     const std::byte* w = p.rows + row * p.row_bytes;
     __m256 lanes = _mm256_setzero_ps();
     for (size_t g = 0; g < groups; ++g, w += group_bytes(kType)) {
-      _mm_prefetch(reinterpret_cast<const char*>(w + 4096), _MM_HINT_T0);
-      _mm_prefetch(reinterpret_cast<const char*>(w + 4096 + 64), _MM_HINT_T0);
-      if constexpr (group_bytes(kType) > 128) {
-        _mm_prefetch(reinterpret_cast<const char*>(w + 4096 + 128), _MM_HINT_T0);
-        _mm_prefetch(reinterpret_cast<const char*>(w + 4096 + 192), _MM_HINT_T0);
-      }
+      prefetch_ahead<kType>(w);
       const size_t b = g * kInt8Lanes;
       lanes = add_group<kMins>(
           decode_group<kType>(w),
@@ -372,6 +378,7 @@ void decode_row(const std::byte* row, size_t cols, const CodeRow& out) {
         return;
       }
     }
+    prefetch_ahead<kType>(row);
     const Group g = decode_group<kType>(row);
     for (int k = 0; k < 4; ++k) _mm512_storeu_si512(out.codes + c + 64 * k, g.codes[k]);
     _mm256_storeu_ps(out.scales + b, g.scales);

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "backend/cpu/f32_kernels.hpp"
+#include "backend/cpu/int8_kernels.hpp"
 #include "backend/cpu/weight_tiles.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -30,6 +31,7 @@ constexpr size_t kRegisterLanes = hn::MaxLanes(D());
 constexpr size_t kRegisters = kLanes / kRegisterLanes;  // for one row and token
 constexpr size_t kTileRows = kRegisterLanes == kLanes ? 4 : 2;
 constexpr size_t kTileTokens = kRegisterLanes == kLanes ? 6 : 3;
+constexpr size_t kCodeRows = 4;  // decoded to codes at a time
 constexpr size_t kPanelCols = 512;
 constexpr size_t kBudgetBytes = 384 * 1024;  // decoded rows for many tokens, to stay in a level-2 cache
 constexpr size_t kMaxRows = 64;              // decoded at a time
@@ -46,13 +48,22 @@ HWY_INLINE auto LoadWeights(const hwy::bfloat16_t* p) {
 }
 
 /// Folds 16 lanes in halves.
-HWY_INLINE float SumLanes(const float* accumulator) {
+HWY_INLINE float SumLanes(const float* sums) {
+#if HWY_TARGET == HWY_SCALAR
   float lanes[kLanes];
-  std::memcpy(lanes, accumulator, sizeof lanes);
+  std::memcpy(lanes, sums, sizeof lanes);
   for (size_t half = kLanes / 2; half > 0; half /= 2) {
     for (size_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
   }
   return lanes[0];
+#else
+  const hn::FixedTag<float, 4> d;
+  const auto eight0 = hn::Add(hn::LoadU(d, sums), hn::LoadU(d, sums + 8));
+  const auto eight1 = hn::Add(hn::LoadU(d, sums + 4), hn::LoadU(d, sums + 12));
+  const auto four = hn::Add(eight0, eight1);
+  const auto two = hn::Add(four, hn::Shuffle1032(four));
+  return hn::GetLane(hn::Add(two, hn::Shuffle2301(two)));
+#endif
 }
 
 /// R rows, `stride` elements apart, times T tokens, added to sums [R][T][16 lanes].
@@ -63,6 +74,7 @@ HWY_INLINE void Tile(const W* HWY_RESTRICT w, size_t stride, const float* const*
   const float* x[T];
   for (size_t t = 0; t < T; ++t) x[t] = tokens[t];
   hn::Vec<D> acc[R * T * kRegisters];
+  HWY_UNROLL(24)
   for (size_t i = 0; i < R * T * kRegisters; ++i) acc[i] = hn::LoadU(d, sums + i * kRegisterLanes);
   for (size_t c = 0; c < cols; c += kLanes) {
     HWY_UNROLL(4)
@@ -82,6 +94,7 @@ HWY_INLINE void Tile(const W* HWY_RESTRICT w, size_t stride, const float* const*
       }
     }
   }
+  HWY_UNROLL(24)
   for (size_t i = 0; i < R * T * kRegisters; ++i) hn::StoreU(acc[i], d, sums + i * kRegisterLanes);
 }
 
@@ -128,6 +141,68 @@ void InPlace(const F32Product& p) {
   }
 }
 
+/// R decoded rows of codes times one token, to sums [R][16 lanes].
+template <size_t R, bool kMins>
+void CodeTile(const CodeRow* rows, const float* HWY_RESTRICT x, size_t cols, float* HWY_RESTRICT sums) {
+  const D d;
+  const hn::Rebind<int32_t, D> di;
+  const hn::Rebind<int8_t, D> d8;
+  CodeRow w[R];
+  for (size_t r = 0; r < R; ++r) w[r] = rows[r];
+  hn::Vec<D> acc[R * kRegisters];
+  HWY_UNROLL(8)
+  for (size_t i = 0; i < R * kRegisters; ++i) acc[i] = hn::Zero(d);
+  for (size_t c = 0; c < cols; c += kLanes) {
+    const size_t b = c / kInt8Block;
+    const bool first = c % kInt8Block == 0;
+    HWY_UNROLL(4)
+    for (size_t r = 0; r < R; ++r) {
+      const auto scale = hn::Set(d, w[r].scales[b]);
+      const auto minimum = hn::Set(d, kMins ? (first ? w[r].min0 : w[r].min1)[b] : 0.0f);
+      HWY_UNROLL(4)
+      for (size_t k = 0; k < kRegisters; ++k) {
+        const size_t at = c + k * kRegisterLanes;
+        auto value = hn::Mul(scale, hn::ConvertTo(d, hn::PromoteTo(di, hn::LoadU(d8, w[r].codes + at))));
+        if constexpr (kMins) value = hn::Sub(value, minimum);
+        acc[r * kRegisters + k] = hn::MulAdd(value, hn::LoadU(d, x + at), acc[r * kRegisters + k]);
+      }
+    }
+  }
+  HWY_UNROLL(8)
+  for (size_t i = 0; i < R * kRegisters; ++i) hn::StoreU(acc[i], d, sums + i * kRegisterLanes);
+}
+
+/// One token, rows of codes.
+template <bool kMins>
+bool FromCodes(const F32Product& p) {
+  const size_t blocks = p.cols / kInt8Block;
+  MatmulScratch& scratch = *p.scratch;
+  if (!scratch.codes.ensure(kCodeRows * p.cols) || !scratch.scales.ensure(kCodeRows * blocks) ||
+      !scratch.mins.ensure(2 * kCodeRows * blocks)) {
+    return false;
+  }
+  CodeRow rows[kCodeRows];
+  for (size_t r = 0; r < kCodeRows; ++r) {
+    rows[r] = {scratch.codes.data() + r * p.cols, scratch.scales.data() + r * blocks,
+               scratch.mins.data() + 2 * r * blocks, scratch.mins.data() + (2 * r + 1) * blocks};
+  }
+  const float* x = p.x->f32 + p.token(0) * p.x->f32_stride;
+  for (size_t row = 0; row < p.row_count; row += kCodeRows) {
+    const size_t count = std::min(kCodeRows, p.row_count - row);
+    for (size_t r = 0; r < count; ++r) {
+      decode_row_codes(p.type, p.rows + (row + r) * p.row_bytes, p.cols, rows[r]);
+    }
+    HWY_ALIGN float sums[kCodeRows * kLanes];
+    if (count == kCodeRows) {
+      CodeTile<kCodeRows, kMins>(rows, x, p.cols, sums);
+    } else {
+      for (size_t r = 0; r < count; ++r) CodeTile<1, kMins>(rows + r, x, p.cols, sums + r * kLanes);
+    }
+    for (size_t r = 0; r < count; ++r) p.out[row + r] = SumLanes(sums + r * kLanes);
+  }
+  return true;
+}
+
 /// Rows of a product, of which a panel of columns is at w + panel * panel_stride.
 struct RowTile {
   size_t first, rows;
@@ -167,6 +242,7 @@ bool Product(const F32Product& p) {
     if (p.type == TensorType::f32) return InPlace<float>(p), true;
     if (p.type == TensorType::f16) return InPlace<hwy::float16_t>(p), true;
     if (p.type == TensorType::bf16) return InPlace<hwy::bfloat16_t>(p), true;
+    return has_minimum(p.type) ? FromCodes<true>(p) : FromCodes<false>(p);
   }
   const size_t groups = (p.count + kTileTokens - 1) / kTileTokens;
   const size_t panels = (p.cols + kPanelCols - 1) / kPanelCols;

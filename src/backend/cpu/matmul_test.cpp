@@ -188,6 +188,41 @@ TEST(Matmul, Int8OrderIsTheStatedOne) {
   }
 }
 
+// The order that f32_kernels.hpp states, likewise; the columns span several panels of the kernel.
+TEST(Matmul, F32OrderIsTheStatedOne) {
+  const std::string target = cpu_target_name();
+  if (target != "AVX-512 VNNI" && target != "AVX2" && target != "NEON") {
+    GTEST_SKIP() << target << " has no fma: it rounds twice";
+  }
+  ThreadPool pool(1);
+  for (const TensorType type : kAllTypes) {
+    for (const size_t cols : {size_t{96}, size_t{352}, size_t{256}, size_t{1280}}) {
+      if (cols % format::type_traits(type)->block_elements != 0) continue;
+      const size_t rows = 19;
+      const RandomMatrix w(type, rows, cols, 13);
+      for (const size_t count : {1, 5, 11}) {
+        const auto x = random_activations(count, cols, 14);
+        const auto actual = product(pool, w.matrix, x, count, ActivationMode::f32);
+        std::vector<float> row(cols);
+        for (size_t r = 0; r < rows; ++r) {
+          format::decode_row(type, w.matrix.data + r * w.matrix.row_bytes(), cols, row.data());
+          for (size_t t = 0; t < count; ++t) {
+            float lanes[16] = {};
+            for (size_t c = 0; c < cols; ++c)
+              lanes[c % 16] = std::fma(row[c], x[t * cols + c], lanes[c % 16]);
+            for (size_t half = 8; half > 0; half /= 2) {
+              for (size_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+            }
+            ASSERT_TRUE(same_bits(&actual[t * rows + r], &lanes[0], 1))
+                << format::type_name(type) << " cols " << cols << " row " << r << " token " << t << " of "
+                << count << ": " << actual[t * rows + r] << " instead of " << lanes[0];
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(Matmul, SameBitsForAnyBatchRangeThreadAndGather) {
   ThreadPool one(1), two(2), three(3);
   for (const TensorType type : kAllTypes) {
