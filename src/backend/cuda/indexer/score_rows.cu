@@ -51,7 +51,7 @@ __device__ inline void stage_query(const IndexerArguments& a, uint32_t tiles, ui
     }
     fragments[i] = make_uint4(part[0], part[1], part[2], part[3]);
   }
-  const float factor = __frsqrt_rn(static_cast<float>(128 * a.heads));
+  const float factor = __fdiv_rn(1.0f, __fsqrt_rn(static_cast<float>(128 * a.heads)));
   for (uint32_t h = threadIdx.x; h < tiles * 16; h += blockDim.x) {
     weights[h] = h < a.heads ? a.head_weights[size_t{blockIdx.y} * a.heads + h] * factor : 0.0f;
   }

@@ -1,0 +1,347 @@
+// Query heads and attention on the device against float64, and the same bits alone as in a batch.
+#include "backend/cuda/attention/attention.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "backend/cpu/rope.hpp"
+#include "backend/cuda/attention/heads.hpp"
+#include "format/fp4_row.hpp"
+#include "format/hadamard.hpp"
+#include "format/q8_0.hpp"
+#include "random_sequences.hpp"
+
+namespace ds4::cuda {
+namespace {
+
+constexpr uint32_t top_k = 512;
+constexpr double error_limit = 1e-4;  // relative L2 error against float64; 1e-3 would do for the model
+
+const std::vector<uint64_t> positions = {0,   1,   3,   4,   126,  127,  128,  129,
+                                         255, 256, 511, 512, 2047, 2051, 2049, 5000};
+
+std::vector<float> frequency_table(uint32_t ratio) {
+  const auto frequencies = cpu::rope_frequencies(ratio != 0);
+  return {frequencies.begin(), frequencies.end()};
+}
+
+void rotate_double(double* tail, uint64_t position, const std::vector<float>& frequencies, double direction) {
+  for (size_t i = 0; i < 32; ++i) {
+    const double angle = direction * (static_cast<float>(position) * frequencies[i]);
+    const double a = tail[2 * i], b = tail[2 * i + 1];
+    tail[2 * i] = a * std::cos(angle) - b * std::sin(angle);
+    tail[2 * i + 1] = a * std::sin(angle) + b * std::cos(angle);
+  }
+}
+
+double relative_error(const float* got, const std::vector<double>& expected) {
+  double error = 0, norm = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    error += (got[i] - expected[i]) * (got[i] - expected[i]);
+    norm += expected[i] * expected[i];
+  }
+  return std::sqrt(error / std::max(norm, 1e-60));
+}
+
+// A pass and everything attention reads.
+struct Problem {
+  uint32_t heads, ratio, max_compressed = 0;
+  std::vector<PassRow> rows;
+  std::vector<float> query, sinks, frequencies;
+  std::vector<uint32_t> selected;  // [rows][top_k]
+
+  Problem(uint32_t heads_, uint32_t ratio_, std::vector<PassRow> rows_, std::mt19937& random)
+      : heads(heads_), ratio(ratio_), rows(std::move(rows_)), frequencies(frequency_table(ratio_)) {
+    query = random_values(rows.size() * heads * 512, 1.0f, random);
+    sinks = random_values(heads, 2.0f, random);
+    selected.resize(rows.size() * top_k, 0xffffffffu);
+    for (size_t r = 0; r < rows.size(); ++r) {
+      const uint32_t visible = visible_rows(rows[r].position, ratio);
+      max_compressed = std::max(max_compressed, visible);
+      if (ratio != 4 || visible <= top_k) continue;
+      std::vector<uint32_t> all(visible);
+      for (uint32_t i = 0; i < visible; ++i) all[i] = i;
+      std::shuffle(all.begin(), all.end(), random);
+      std::sort(all.begin(), all.begin() + top_k);
+      std::copy(all.begin(), all.begin() + top_k, selected.begin() + static_cast<std::ptrdiff_t>(r * top_k));
+    }
+  }
+
+  // The same problem for one row.
+  Problem only(size_t row) const {
+    Problem one = *this;
+    const auto part = [row](const auto& values, size_t width) {
+      auto begin = values.begin() + static_cast<std::ptrdiff_t>(row * width);
+      return std::decay_t<decltype(values)>(begin, begin + static_cast<std::ptrdiff_t>(width));
+    };
+    one.rows = {rows[row]};
+    one.query = part(query, heads * 512);
+    one.selected = part(selected, top_k);
+    one.max_compressed = visible_rows(rows[row].position, ratio);
+    return one;
+  }
+
+  std::vector<double> expected(size_t row, uint32_t head) const {
+    const PassRow& r = rows[row];
+    std::vector<std::vector<float>> seen;
+    const uint64_t first = r.position + 1 > 128 ? r.position + 1 - 128 : 0;
+    for (uint64_t p = first; p <= r.position; ++p) seen.push_back(r.sequence->raw_row(p));
+    const uint32_t visible = visible_rows(r.position, ratio);
+    const bool choose = ratio == 4 && visible > top_k;
+    for (uint32_t i = 0; i < (choose ? top_k : visible); ++i) {
+      seen.push_back(r.sequence->compressed_row(choose ? selected[row * top_k + i] : i));
+    }
+    const float* q = query.data() + (row * heads + head) * 512;
+    std::vector<double> score;
+    double maximum = sinks[head];
+    for (const auto& kv : seen) {
+      double sum = 0;
+      for (size_t i = 0; i < 512; ++i) sum += double{q[i]} * kv[i];
+      score.push_back(sum / std::sqrt(512.0));
+      maximum = std::max(maximum, score.back());
+    }
+    double denominator = std::exp(sinks[head] - maximum);
+    std::vector<double> out(512, 0.0);
+    for (size_t t = 0; t < seen.size(); ++t) {
+      const double weight = std::exp(score[t] - maximum);
+      denominator += weight;
+      for (size_t i = 0; i < 512; ++i) out[i] += weight * seen[t][i];
+    }
+    for (double& x : out) x /= denominator;
+    rotate_double(out.data() + 448, r.position, frequencies, -1.0);
+    return out;
+  }
+};
+
+struct Output {
+  std::vector<float> values, scales;
+  std::vector<int8_t> codes;
+};
+
+Output run(const Problem& p) {
+  const size_t count = p.rows.size(), width = p.heads * size_t{512};
+  const DeviceCopy<RowInfo> rows = make_rows(p.rows);
+  const DeviceCopy<float> query(p.query), sinks(p.sinks), frequencies(p.frequencies);
+  const DeviceCopy<uint32_t> selected(p.selected);
+  const DeviceCopy<uint8_t> scratch(
+      attention_scratch_bytes(static_cast<uint32_t>(count), p.heads, p.ratio, top_k, p.max_compressed));
+  const DeviceCopy<float> out(count * width), scales(count * width / 32);
+  const DeviceCopy<int8_t> codes(count * width);
+  AttentionArguments a;
+  a.rows = rows.data();
+  a.row_count = static_cast<uint32_t>(count);
+  a.heads = p.heads;
+  a.layer = 1;
+  a.ratio = p.ratio;
+  a.top_k = top_k;
+  a.max_compressed = p.max_compressed;
+  a.query = query.data();
+  a.sinks = sinks.data();
+  a.frequencies = frequencies.data();
+  a.selected = selected.data();
+  a.scratch = scratch.data();
+  a.out = out.data();
+  a.codes = codes.data();
+  a.scales = scales.data();
+  require(attend(a, nullptr));
+  require(cudaDeviceSynchronize());
+  return {out.read(), scales.read(), codes.read()};
+}
+
+template <class T>
+bool same_bits(const std::vector<T>& all, size_t row, const std::vector<T>& one) {
+  return std::memcmp(all.data() + row * one.size(), one.data(), one.size() * sizeof(T)) == 0;
+}
+
+// Every row alone gives the bits of the batch, and a rerun too.
+void expect_same_bits_alone(const Problem& problem, const Output& output) {
+  const Output again = run(problem);
+  EXPECT_TRUE(same_bits(output.values, 0, again.values));
+  for (size_t row = 0; row < problem.rows.size(); ++row) {
+    const Output one = run(problem.only(row));
+    EXPECT_TRUE(same_bits(output.values, row, one.values) && same_bits(output.codes, row, one.codes) &&
+                same_bits(output.scales, row, one.scales))
+        << "position " << problem.rows[row].position;
+  }
+}
+
+void expect_accurate(const Problem& problem, const Output& output) {
+  for (size_t row = 0; row < problem.rows.size(); ++row) {
+    for (uint32_t head = 0; head < problem.heads; head += head % 4 == 3 ? 13 : 1) {
+      const float* got = output.values.data() + (row * problem.heads + head) * 512;
+      EXPECT_LT(relative_error(got, problem.expected(row, head)), error_limit)
+          << "position " << problem.rows[row].position << " head " << head;
+    }
+  }
+}
+
+class AttentionTest : public DeviceTest,
+                      public testing::WithParamInterface<std::tuple<uint32_t, uint32_t>> {};
+
+TEST_P(AttentionTest, SixteenSequences) {
+  const auto [heads, ratio] = GetParam();
+  std::mt19937 random(heads + ratio);
+  std::deque<RandomSequence> sequences;
+  std::vector<PassRow> rows;
+  for (uint64_t position : positions) {
+    sequences.emplace_back(position, ratio, random);
+    rows.push_back({&sequences.back(), position});
+  }
+  const Problem problem(heads, ratio, rows, random);
+  const Output output = run(problem);
+  expect_accurate(problem, output);
+  expect_same_bits_alone(problem, output);
+  std::vector<int8_t> codes(output.codes.size());
+  std::vector<float> scales(output.scales.size());
+  format::quantize_activations_q8_0(output.values.data(), output.values.size(), codes.data(), scales.data());
+  EXPECT_TRUE(codes == output.codes);
+  EXPECT_TRUE(scales == output.scales);
+}
+
+TEST_P(AttentionTest, RowsOfOneSequenceBesideOthers) {
+  const auto [heads, ratio] = GetParam();
+  std::mt19937 random(heads + ratio + 1);
+  const RandomSequence a(2060, ratio, random), b(1, ratio, random), c(300, ratio, random);
+  std::vector<PassRow> rows;
+  for (uint64_t p = 2051; p <= 2060; ++p) rows.push_back({&a, p});
+  rows.push_back({&b, 1});
+  for (uint64_t p = 296; p <= 300; ++p) rows.push_back({&c, p});
+  const Problem problem(heads, ratio, rows, random);
+  const Output output = run(problem);
+  expect_accurate(problem, output);
+  expect_same_bits_alone(problem, output);
+
+  const Problem three(heads, ratio, {{&a, 2060}, {&b, 1}, {&c, 300}}, random);
+  const Output output_of_three = run(three);
+  expect_accurate(three, output_of_three);
+  expect_same_bits_alone(three, output_of_three);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, AttentionTest,
+                         testing::Combine(testing::Values(4u, 64u), testing::Values(0u, 4u, 128u)));
+
+using LongAttentionTest = DeviceTest;
+
+// 8,192 compressed rows of ratio 128: the whole declared context, chunks of several tiles.
+TEST_F(LongAttentionTest, MillionTokens) {
+  std::mt19937 random(3);
+  const RandomSequence sequence((1u << 20) - 1, 128, random), other(200000, 128, random);
+  const Problem problem(16, 128, {{&sequence, (1u << 20) - 2}, {&sequence, (1u << 20) - 1}, {&other, 200000}},
+                        random);
+  const Output output = run(problem);
+  expect_accurate(problem, output);
+  expect_same_bits_alone(problem, output);
+}
+
+// Large scores: one row takes nearly all the weight, maxima grow from tile to tile.
+TEST_F(LongAttentionTest, SharpWeights) {
+  std::mt19937 random(4);
+  const RandomSequence sequence(5000, 4, random);
+  Problem problem(20, 4, {{&sequence, 5000}}, random);
+  for (float& x : problem.query) x *= 30.0f;
+  expect_accurate(problem, run(problem));
+}
+
+// Query heads.
+struct HeadsOutput {
+  std::vector<float> query, index_query;
+};
+
+HeadsOutput run_heads(const std::vector<PassRow>& pass, uint32_t heads, uint32_t index_heads, uint32_t ratio,
+                      const std::vector<float>& query, const std::vector<float>& index_query) {
+  const DeviceCopy<RowInfo> rows = make_rows(pass);
+  const DeviceCopy<float> q(query), i(index_query), frequencies(frequency_table(ratio));
+  HeadsArguments a;
+  a.rows = rows.data();
+  a.row_count = static_cast<uint32_t>(pass.size());
+  a.heads = heads;
+  a.query = q.data();
+  a.frequencies = frequencies.data();
+  a.index_heads = index_heads;
+  a.top_k = top_k;
+  a.index_query = i.data();
+  require(prepare_heads(a, nullptr));
+  require(cudaDeviceSynchronize());
+  return {q.read(), i.read()};
+}
+
+class HeadsTest : public DeviceTest {
+ protected:
+  // Rows of an empty cache: only positions matter.
+  std::vector<PassRow> pass(const std::vector<uint64_t>& at) {
+    if (!sequence_) sequence_.emplace(0, 0, random_);
+    std::vector<PassRow> rows;
+    for (uint64_t position : at) rows.push_back({&*sequence_, position});
+    return rows;
+  }
+  std::mt19937 random_{11};
+  std::optional<RandomSequence> sequence_;
+};
+
+TEST_F(HeadsTest, QueriesAreNormalisedAndRotated) {
+  std::vector<uint64_t> at = positions;
+  at[3] = 1000000;
+  const std::vector<PassRow> rows = pass(at);
+  for (uint32_t ratio : {0u, 4u}) {
+    for (uint32_t heads : {4u, 64u}) {
+      const std::vector<float> query = random_values(rows.size() * heads * 512, 0.3f, random_);
+      const HeadsOutput all = run_heads(rows, heads, 0, ratio, query, {});
+      for (size_t i = 0; i < rows.size() * heads; ++i) {
+        std::vector<double> expected(query.begin() + static_cast<std::ptrdiff_t>(i * 512),
+                                     query.begin() + static_cast<std::ptrdiff_t>((i + 1) * 512));
+        double squares = 0;
+        for (double x : expected) squares += x * x;
+        for (double& x : expected) x /= std::sqrt(squares / 512 + 1e-6);
+        rotate_double(expected.data() + 448, rows[i / heads].position, frequency_table(ratio), 1.0);
+        ASSERT_LT(relative_error(all.query.data() + i * 512, expected), 1e-6) << "row " << i / heads;
+      }
+      for (size_t row = 0; row < rows.size(); ++row) {
+        const auto begin = query.begin() + static_cast<std::ptrdiff_t>(row * heads * 512);
+        const HeadsOutput one = run_heads({rows[row]}, heads, 0, ratio, {begin, begin + heads * 512}, {});
+        EXPECT_TRUE(same_bits(all.query, row, one.query));
+      }
+    }
+  }
+}
+
+TEST_F(HeadsTest, IndexQueriesAreRoundedWhereNeeded) {
+  const std::vector<PassRow> rows = pass({5, 2047, 2050, 2051, 4000, 900000});
+  const auto frequencies = cpu::rope_frequencies(true);
+  for (uint32_t index_heads : {4u, 64u}) {
+    const std::vector<float> query = random_values(rows.size() * 4 * 512, 1.0f, random_);
+    const std::vector<float> index_query = random_values(rows.size() * index_heads * 128, 2.0f, random_);
+    const HeadsOutput got = run_heads(rows, 4, index_heads, 4, query, index_query);
+    size_t different = 0, rounded = 0;
+    for (size_t i = 0; i < rows.size() * index_heads; ++i) {
+      const uint64_t position = rows[i / index_heads].position;
+      std::vector<float> expected(index_query.begin() + static_cast<std::ptrdiff_t>(i * 128),
+                                  index_query.begin() + static_cast<std::ptrdiff_t>((i + 1) * 128));
+      const bool needed = visible_rows(position, 4) > top_k;
+      if (needed) {
+        cpu::rotate(expected.data() + 64, cpu::rope_angles(position, frequencies));
+        format::hadamard_128(expected.data());
+        format::fp4_round_trip(expected.data());
+      }
+      for (size_t j = 0; j < 128; ++j) {
+        const bool equal = got.index_query[i * 128 + j] == expected[j];
+        EXPECT_TRUE(needed || equal) << "a row that needs no index query was touched";
+        different += needed && !equal;
+        rounded += needed;
+      }
+    }
+    // Sine and cosine may differ in the last bit, which moves a value over a rounding threshold once in a
+    // while.
+    EXPECT_LE(different * 2000, rounded) << different << " of " << rounded;
+  }
+}
+
+}  // namespace
+}  // namespace ds4::cuda

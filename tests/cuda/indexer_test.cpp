@@ -1,0 +1,224 @@
+// Index scores, the choice of rows and the greedy token on the device.
+#include "backend/cuda/indexer/indexer.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "backend/cuda/sampling/argmax.hpp"
+#include "format/fp4_row.hpp"
+#include "random_sequences.hpp"
+
+namespace ds4::cuda {
+namespace {
+
+class IndexerTest : public DeviceTest {};
+
+// Highest first, NaN as -infinity, ties to the lower row; the first top_k, ascending.
+std::vector<uint32_t> best_rows(const float* scores, size_t visible, uint32_t top_k) {
+  std::vector<uint32_t> order(visible);
+  std::iota(order.begin(), order.end(), 0u);
+  const auto rank = [&](uint32_t row) { return std::isnan(scores[row]) ? -INFINITY : scores[row]; };
+  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return rank(a) > rank(b); });
+  order.resize(top_k);
+  std::sort(order.begin(), order.end());
+  return order;
+}
+
+std::vector<float> rounded_queries(size_t count, std::mt19937& random) {
+  std::vector<float> values = random_values(count * 128, 1.0f, random);
+  for (size_t i = 0; i < count; ++i) format::fp4_round_trip(values.data() + i * 128);
+  return values;
+}
+
+struct Scored {
+  std::vector<float> scores;  // [rows][stride]
+  std::vector<uint32_t> selected;
+};
+
+Scored run(const std::vector<PassRow>& pass, uint32_t heads, uint32_t top_k, const std::vector<float>& query,
+           const std::vector<float>& weights, uint32_t max_compressed) {
+  const DeviceCopy<RowInfo> rows = make_rows(pass);
+  const DeviceCopy<float> q(query), w(weights);
+  const DeviceCopy<float> scores(pass.size() * index_score_stride(max_compressed));
+  const DeviceCopy<uint32_t> selected(pass.size() * top_k);
+  IndexerArguments a;
+  a.rows = rows.data();
+  a.row_count = static_cast<uint32_t>(pass.size());
+  a.layer = 1;
+  a.heads = heads;
+  a.top_k = top_k;
+  a.max_compressed = max_compressed;
+  a.query = q.data();
+  a.head_weights = w.data();
+  a.scores = scores.data();
+  a.selected = selected.data();
+  require(score_index_rows(a, nullptr));
+  require(select_rows(a, nullptr));
+  require(cudaDeviceSynchronize());
+  return {scores.read(), selected.read()};
+}
+
+void check_pass(const std::vector<PassRow>& pass, uint32_t heads, uint32_t top_k, std::mt19937& random) {
+  uint32_t most = 0;
+  for (const PassRow& row : pass) most = std::max(most, visible_rows(row.position, 4));
+  const size_t stride = index_score_stride(most);
+  const std::vector<float> query = rounded_queries(pass.size() * heads, random);
+  const std::vector<float> weights = random_values(pass.size() * heads, 1.0f, random);
+  const Scored got = run(pass, heads, top_k, query, weights, most);
+  for (size_t r = 0; r < pass.size(); ++r) {
+    const uint32_t visible = visible_rows(pass[r].position, 4);
+    const auto selected = got.selected.begin() + static_cast<std::ptrdiff_t>(r * top_k);
+    if (visible <= top_k) {
+      EXPECT_TRUE(std::all_of(selected, selected + top_k, [](uint32_t x) { return x == 0xffffffffu; }));
+      continue;
+    }
+    double error = 0, norm = 0;
+    for (uint32_t c = 0; c < visible; ++c) {
+      const std::vector<float> key = pass[r].sequence->index_row(c);
+      double expected = 0;
+      for (uint32_t h = 0; h < heads; ++h) {
+        double dot = 0;
+        for (size_t i = 0; i < 128; ++i) dot += double{query[(r * heads + h) * 128 + i]} * key[i];
+        expected += weights[r * heads + h] * std::max(0.0, dot) / std::sqrt(128.0 * heads);
+      }
+      error += std::pow(got.scores[r * stride + c] - expected, 2);
+      norm += expected * expected;
+    }
+    EXPECT_LT(std::sqrt(error / norm), 1e-6) << "position " << pass[r].position;
+    EXPECT_EQ(std::vector<uint32_t>(selected, selected + top_k),
+              best_rows(got.scores.data() + r * stride, visible, top_k));
+
+    const auto part = [r](const std::vector<float>& all, size_t width) {
+      const auto begin = all.begin() + static_cast<std::ptrdiff_t>(r * width);
+      return std::vector<float>(begin, begin + static_cast<std::ptrdiff_t>(width));
+    };
+    const Scored one =
+        run({pass[r]}, heads, top_k, part(query, size_t{heads} * 128), part(weights, heads), visible);
+    EXPECT_EQ(std::memcmp(one.scores.data(), got.scores.data() + r * stride, visible * sizeof(float)), 0);
+    EXPECT_TRUE(std::equal(selected, selected + top_k, one.selected.begin()));
+  }
+}
+
+TEST_F(IndexerTest, ScoresAndSelectionOfMixedPasses) {
+  for (uint32_t heads : {4u, 64u}) {
+    std::mt19937 random(heads);
+    std::deque<RandomSequence> sequences;
+    std::vector<PassRow> pass;
+    for (uint64_t position : {0, 3, 127, 511, 2047, 2050, 2051, 2055, 2559, 3000, 4095, 5000}) {
+      sequences.emplace_back(position, 4, random);
+      pass.push_back({&sequences.back(), position});
+    }
+    sequences.emplace_back(6003, 4, random);
+    for (uint64_t position = 6000; position <= 6003; ++position)
+      pass.push_back({&sequences.back(), position});
+    check_pass(pass, heads, 512, random);
+    check_pass({pass[11]}, heads, 1024, random);
+    check_pass({pass[3], pass[6], pass[11]}, heads, 7, random);
+  }
+}
+
+// Selection alone, on scores made by hand.
+std::vector<uint32_t> select(const std::vector<float>& scores, uint32_t top_k) {
+  const auto visible = static_cast<uint32_t>(scores.size());
+  std::vector<float> padded = scores;
+  padded.resize(index_score_stride(visible), INFINITY);  // beyond the end: must never be chosen
+  std::vector<RowInfo> info(1);
+  info[0].position = uint64_t{visible} * 4 - 1;
+  const DeviceCopy<RowInfo> rows(info);
+  const DeviceCopy<float> device_scores(padded);
+  const DeviceCopy<uint32_t> selected(top_k);
+  IndexerArguments a;
+  a.rows = rows.data();
+  a.row_count = 1;
+  a.top_k = top_k;
+  a.max_compressed = visible;
+  a.scores = device_scores.data();
+  a.selected = selected.data();
+  require(select_rows(a, nullptr));
+  require(cudaDeviceSynchronize());
+  return selected.read();
+}
+
+TEST_F(IndexerTest, SelectionIsExact) {
+  std::mt19937 random(5);
+  const float nan = std::numeric_limits<float>::quiet_NaN(),
+              infinity = std::numeric_limits<float>::infinity();
+  for (size_t visible : {513u, 1024u, 1025u, 2500u, 8192u, 8193u, 32768u, 262144u}) {
+    std::vector<std::vector<float>> cases;
+    cases.push_back(random_values(visible, 1.0f, random));
+    cases.push_back(std::vector<float>(visible, -2.5f));
+    cases.push_back(std::vector<float>(visible, nan));
+    std::vector<float> few(visible), zeros(visible), broken(visible), close(visible), falling(visible);
+    for (size_t i = 0; i < visible; ++i) {
+      few[i] = static_cast<float>(random() % 5) - 2.0f;
+      zeros[i] = random() % 3 == 0 ? (random() % 2 == 0 ? 0.0f : -0.0f) : -1.0f;
+      broken[i] = random() % 3 == 0    ? nan
+                  : random() % 50 == 0 ? infinity
+                  : random() % 3 == 0  ? -infinity
+                                       : -3.0f;
+      close[i] = std::nextafter(1.0f + static_cast<float>(random() % 64) * 0x1p-23f, 2.0f);
+      falling[i] = -static_cast<float>(i);
+    }
+    for (const auto& scores : {few, zeros, broken, close, falling}) cases.push_back(scores);
+    for (size_t i = 0; i < cases.size(); ++i) {
+      for (uint32_t top_k : {1u, 512u, 1024u}) {
+        if (visible <= top_k) continue;
+        EXPECT_EQ(select(cases[i], top_k), best_rows(cases[i].data(), visible, top_k))
+            << "case " << i << ", " << visible << " rows, top " << top_k;
+      }
+    }
+  }
+}
+
+class ArgmaxTest : public DeviceTest {};
+
+TEST_F(ArgmaxTest, FirstOfTheLargest) {
+  std::mt19937 random(9);
+  const float nan = std::numeric_limits<float>::quiet_NaN(),
+              infinity = std::numeric_limits<float>::infinity();
+  for (uint32_t vocabulary : {1u, 31u, 8192u, 129280u}) {
+    std::vector<std::vector<float>> rows;
+    for (int i = 0; i < 9; ++i) rows.push_back(random_values(vocabulary, 3.0f, random));
+    rows.push_back(std::vector<float>(vocabulary, -1.0f));  // all equal: the first
+    rows.push_back(std::vector<float>(vocabulary, -infinity));
+    rows.push_back(std::vector<float>(vocabulary, nan));  // nothing else: the first, flagged
+    for (float& x : rows[0]) x = std::floor(x);           // many equal maxima
+    for (size_t i = 0; i < vocabulary; i += 3) rows[1][i] = nan;
+    rows[2][vocabulary / 2] = nan;
+    rows[2][vocabulary - 1] = infinity;
+    rows[3].assign(vocabulary, -0.0f);
+    rows[3][vocabulary - 1] = 0.0f;  // equal to the first
+    std::vector<float> logits;
+    for (const auto& row : rows) logits.insert(logits.end(), row.begin(), row.end());
+    const DeviceCopy<float> device(logits);
+    const auto count = static_cast<uint32_t>(rows.size());
+    const DeviceCopy<int32_t> token(count), has_nan(count);
+    const DeviceCopy<uint64_t> scratch(argmax_scratch_bytes(count) / 8);
+    require(
+        argmax({device.data(), count, vocabulary, scratch.data(), token.data(), has_nan.data()}, nullptr));
+    require(cudaDeviceSynchronize());
+    const std::vector<int32_t> tokens = token.read(), flags = has_nan.read();
+    for (size_t r = 0; r < rows.size(); ++r) {
+      int32_t best = -1;
+      int32_t flag = 0;
+      for (size_t i = 0; i < vocabulary; ++i) {
+        if (std::isnan(rows[r][i])) {
+          flag = 1;
+        } else if (best < 0 || rows[r][i] > rows[r][static_cast<size_t>(best)]) {
+          best = static_cast<int32_t>(i);
+        }
+      }
+      EXPECT_EQ(tokens[r], std::max(best, 0)) << "row " << r << " of " << vocabulary;
+      EXPECT_EQ(flags[r], flag) << "row " << r << " of " << vocabulary;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ds4::cuda
