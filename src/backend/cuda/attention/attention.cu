@@ -123,7 +123,7 @@ __device__ inline void block_barrier() {
   asm volatile("barrier.sync 1, %0;" ::"n"(32 * warps) : "memory");
 }
 
-struct Shared {
+struct alignas(16) Shared {
   float scores[warps][group_heads][score_stride];  // partial, over each warp's columns
   __nv_bfloat16 weight_major[group_heads][weight_stride];
   __nv_bfloat16 weight_minor[group_heads][weight_stride];
