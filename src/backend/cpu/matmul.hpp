@@ -100,6 +100,8 @@ struct MatmulScratch {
   AlignedBuffer<float> mins;
   AlignedBuffer<float> f32;
   AlignedBuffer<float> activations;
+  AlignedBuffer<int16_t> wide_codes;  // for kernels without an 8-bit dot product
+  AlignedBuffer<int16_t> wide_activations;
 };
 
 /// out[i * out_stride + (r - row_begin)] = w row r . activation row tokens[i], for r in [row_begin, row_end)

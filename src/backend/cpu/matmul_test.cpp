@@ -13,11 +13,13 @@
 #include "format/number_formats.hpp"
 #include "format/q8_0.hpp"
 #include "format/q8_k.hpp"
+#include "support/kernel_checks.hpp"
 
 namespace ds4::cpu {
 namespace {
 
 using format::TensorType;
+using test::for_every_target;
 
 constexpr TensorType kAllTypes[] = {TensorType::f32,   TensorType::f16,    TensorType::bf16,
                                     TensorType::q8_0,  TensorType::q4_k,   TensorType::q2_k,
@@ -100,171 +102,178 @@ bool same_bits(const float* a, const float* b, size_t count) {
   return std::memcmp(a, b, count * sizeof(float)) == 0;
 }
 
+bool has_fma() {
+  const std::string target = cpu_target_name();
+  return target == "AVX-512 VNNI" || target == "AVX2" || target == "NEON";
+}
+
 struct Shape {
   size_t rows, cols, count;
 };
 
 TEST(Matmul, AgreesWithDoublePrecision) {
-  ThreadPool pool(2);
-  const Shape shapes[] = {{4, 256, 1},   {5, 256, 3},    {24, 1024, 1},  {17, 512, 2},  {16, 2304, 8},
-                          {37, 768, 13}, {100, 4096, 9}, {33, 1280, 29}, {4, 64, 1},    {9, 64, 17},
-                          {20, 96, 7},   {31, 128, 5},   {18, 352, 1},   {18, 352, 16}, {7, 32, 3}};
-  for (const TensorType type : kAllTypes) {
-    for (const ActivationMode mode : {ActivationMode::quantized, ActivationMode::f32}) {
-      for (const Shape& s : shapes) {
-        if (s.cols % format::type_traits(type)->block_elements != 0) continue;
-        // One byte off for the block formats: nothing may depend on their alignment.
-        const bool blocks = format::type_traits(type)->block_elements > 1;
-        const RandomMatrix w(type, s.rows, s.cols, 1, blocks ? 1 : 0);
-        const auto x = random_activations(s.count, s.cols, 2);
-        const auto rounded = rounded_activations(activation_format(type, mode), x, s.cols);
-        const auto actual = product(pool, w.matrix, x, s.count, mode);
-        std::vector<float> row(s.cols);
-        for (size_t r = 0; r < s.rows; ++r) {
-          format::decode_row(type, w.matrix.data + r * w.matrix.row_bytes(), s.cols, row.data());
-          for (size_t t = 0; t < s.count; ++t) {
-            double expected = 0, magnitude = 0;
-            for (size_t c = 0; c < s.cols; ++c) {
-              const double value = double{row[c]} * rounded[t * s.cols + c];
-              expected += value;
-              magnitude += std::fabs(value);
+  for_every_target([] {
+    ThreadPool pool(2);
+    const Shape shapes[] = {{4, 256, 1},   {5, 256, 3},    {24, 1024, 1},  {17, 512, 2},  {16, 2304, 8},
+                            {37, 768, 13}, {100, 4096, 9}, {33, 1280, 29}, {4, 64, 1},    {9, 64, 17},
+                            {20, 96, 7},   {31, 128, 5},   {18, 352, 1},   {18, 352, 16}, {7, 32, 3}};
+    for (const TensorType type : kAllTypes) {
+      for (const ActivationMode mode : {ActivationMode::quantized, ActivationMode::f32}) {
+        for (const Shape& s : shapes) {
+          if (s.cols % format::type_traits(type)->block_elements != 0) continue;
+          // One byte off for the block formats: nothing may depend on their alignment.
+          const bool blocks = format::type_traits(type)->block_elements > 1;
+          const RandomMatrix w(type, s.rows, s.cols, 1, blocks ? 1 : 0);
+          const auto x = random_activations(s.count, s.cols, 2);
+          const auto rounded = rounded_activations(activation_format(type, mode), x, s.cols);
+          const auto actual = product(pool, w.matrix, x, s.count, mode);
+          std::vector<float> row(s.cols);
+          for (size_t r = 0; r < s.rows; ++r) {
+            format::decode_row(type, w.matrix.data + r * w.matrix.row_bytes(), s.cols, row.data());
+            for (size_t t = 0; t < s.count; ++t) {
+              double expected = 0, magnitude = 0;
+              for (size_t c = 0; c < s.cols; ++c) {
+                const double value = double{row[c]} * rounded[t * s.cols + c];
+                expected += value;
+                magnitude += std::fabs(value);
+              }
+              ASSERT_NEAR(actual[t * s.rows + r], expected, 1e-6 * magnitude)
+                  << format::type_name(type) << " row " << r << " token " << t << " of " << s.rows << "x"
+                  << s.cols << "x" << s.count << (mode == ActivationMode::f32 ? " f32" : "");
             }
-            ASSERT_NEAR(actual[t * s.rows + r], expected, 1e-6 * magnitude)
-                << format::type_name(type) << " row " << r << " token " << t << " of " << s.rows << "x"
-                << s.cols << "x" << s.count << (mode == ActivationMode::f32 ? " f32" : "");
           }
         }
       }
     }
-  }
+  });
 }
 
 // The order that int8_kernels.hpp states, in plain loops with the C library's fma.
 TEST(Matmul, Int8OrderIsTheStatedOne) {
-  const std::string target = cpu_target_name();
-  if (target != "AVX-512 VNNI" && target != "AVX2" && target != "NEON") {
-    GTEST_SKIP() << target << " has no fma: it rounds twice";
-  }
-  ThreadPool pool(1);
-  for (const TensorType type : kInt8Types) {
-    for (const size_t cols : {size_t{64}, size_t{352}, size_t{256}, size_t{1280}}) {
-      if (cols % format::type_traits(type)->block_elements != 0) continue;
-      const size_t rows = 19, count = 11, blocks = cols / 32;
-      const RandomMatrix w(type, rows, cols, 3);
-      const auto x = random_activations(count, cols, 4);
-      const auto actual = product(pool, w.matrix, x, count, ActivationMode::quantized);
-      Activations activations;
-      activations.assign(x.data(), count, cols, cols);
-      ASSERT_TRUE(activations.prepare(type));
-      const auto view = activations.view(type);
-      std::vector<int8_t> codes(cols);
-      std::vector<float> scales(blocks), min0(blocks), min1(blocks);
-      for (size_t r = 0; r < rows; ++r) {
-        decode_row_codes(type, w.matrix.data + r * w.matrix.row_bytes(), cols,
-                         {codes.data(), scales.data(), min0.data(), min1.data()});
-        for (size_t t = 0; t < count; ++t) {
-          float lanes[8] = {};
-          const float* x_scales = view.scales + t * view.code_stride / 32;
-          const float* sums = view.sums + t * view.code_stride / 16;
-          for (size_t b = 0; b < blocks; ++b) {
-            int32_t sum = 0;
-            for (size_t c = 32 * b; c < 32 * b + 32; ++c)
-              sum += codes[c] * view.codes[t * view.code_stride + c];
-            float& lane = lanes[b % 8];
-            lane = std::fma(static_cast<float>(sum), scales[b] * x_scales[b], lane);
-            if (has_minimum(type)) {
-              lane = std::fma(-min0[b], sums[b], lane);
-              lane = std::fma(-min1[b], sums[view.code_stride / 32 + b], lane);
+  for_every_target([] {
+    if (!has_fma()) return;  // such targets round twice
+    ThreadPool pool(1);
+    for (const TensorType type : kInt8Types) {
+      for (const size_t cols : {size_t{64}, size_t{352}, size_t{256}, size_t{1280}}) {
+        if (cols % format::type_traits(type)->block_elements != 0) continue;
+        const size_t rows = 19, count = 11, blocks = cols / 32;
+        const RandomMatrix w(type, rows, cols, 3);
+        const auto x = random_activations(count, cols, 4);
+        const auto actual = product(pool, w.matrix, x, count, ActivationMode::quantized);
+        Activations activations;
+        activations.assign(x.data(), count, cols, cols);
+        ASSERT_TRUE(activations.prepare(type));
+        const auto view = activations.view(type);
+        std::vector<int8_t> codes(cols);
+        std::vector<float> scales(blocks), min0(blocks), min1(blocks);
+        for (size_t r = 0; r < rows; ++r) {
+          decode_row_codes(type, w.matrix.data + r * w.matrix.row_bytes(), cols,
+                           {codes.data(), scales.data(), min0.data(), min1.data()});
+          for (size_t t = 0; t < count; ++t) {
+            float lanes[8] = {};
+            const float* x_scales = view.scales + t * view.code_stride / 32;
+            const float* sums = view.sums + t * view.code_stride / 16;
+            for (size_t b = 0; b < blocks; ++b) {
+              int32_t sum = 0;
+              for (size_t c = 32 * b; c < 32 * b + 32; ++c)
+                sum += codes[c] * view.codes[t * view.code_stride + c];
+              float& lane = lanes[b % 8];
+              lane = std::fma(static_cast<float>(sum), scales[b] * x_scales[b], lane);
+              if (has_minimum(type)) {
+                lane = std::fma(-min0[b], sums[b], lane);
+                lane = std::fma(-min1[b], sums[view.code_stride / 32 + b], lane);
+              }
             }
+            float expected = lanes[0];
+            for (int i = 1; i < 8; ++i) expected += lanes[i];
+            ASSERT_TRUE(same_bits(&actual[t * rows + r], &expected, 1))
+                << format::type_name(type) << " cols " << cols << " row " << r << " token " << t << ": "
+                << actual[t * rows + r] << " instead of " << expected;
           }
-          float expected = lanes[0];
-          for (int i = 1; i < 8; ++i) expected += lanes[i];
-          ASSERT_TRUE(same_bits(&actual[t * rows + r], &expected, 1))
-              << format::type_name(type) << " cols " << cols << " row " << r << " token " << t << ": "
-              << actual[t * rows + r] << " instead of " << expected;
         }
       }
     }
-  }
+  });
 }
 
 // The order that f32_kernels.hpp states, likewise; the columns span several panels of the kernel.
 TEST(Matmul, F32OrderIsTheStatedOne) {
-  const std::string target = cpu_target_name();
-  if (target != "AVX-512 VNNI" && target != "AVX2" && target != "NEON") {
-    GTEST_SKIP() << target << " has no fma: it rounds twice";
-  }
-  ThreadPool pool(1);
-  for (const TensorType type : kAllTypes) {
-    for (const size_t cols : {size_t{96}, size_t{352}, size_t{256}, size_t{1280}}) {
-      if (cols % format::type_traits(type)->block_elements != 0) continue;
-      const size_t rows = 19;
-      const RandomMatrix w(type, rows, cols, 13);
-      for (const size_t count : {1, 5, 11}) {
-        const auto x = random_activations(count, cols, 14);
-        const auto actual = product(pool, w.matrix, x, count, ActivationMode::f32);
-        std::vector<float> row(cols);
-        for (size_t r = 0; r < rows; ++r) {
-          format::decode_row(type, w.matrix.data + r * w.matrix.row_bytes(), cols, row.data());
-          for (size_t t = 0; t < count; ++t) {
-            float lanes[16] = {};
-            for (size_t c = 0; c < cols; ++c)
-              lanes[c % 16] = std::fma(row[c], x[t * cols + c], lanes[c % 16]);
-            for (size_t half = 8; half > 0; half /= 2) {
-              for (size_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  for_every_target([] {
+    if (!has_fma()) return;  // such targets round twice
+    ThreadPool pool(1);
+    for (const TensorType type : kAllTypes) {
+      for (const size_t cols : {size_t{96}, size_t{352}, size_t{256}, size_t{1280}}) {
+        if (cols % format::type_traits(type)->block_elements != 0) continue;
+        const size_t rows = 19;
+        const RandomMatrix w(type, rows, cols, 13);
+        for (const size_t count : {1, 5, 11}) {
+          const auto x = random_activations(count, cols, 14);
+          const auto actual = product(pool, w.matrix, x, count, ActivationMode::f32);
+          std::vector<float> row(cols);
+          for (size_t r = 0; r < rows; ++r) {
+            format::decode_row(type, w.matrix.data + r * w.matrix.row_bytes(), cols, row.data());
+            for (size_t t = 0; t < count; ++t) {
+              float lanes[16] = {};
+              for (size_t c = 0; c < cols; ++c)
+                lanes[c % 16] = std::fma(row[c], x[t * cols + c], lanes[c % 16]);
+              for (size_t half = 8; half > 0; half /= 2) {
+                for (size_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+              }
+              ASSERT_TRUE(same_bits(&actual[t * rows + r], &lanes[0], 1))
+                  << format::type_name(type) << " cols " << cols << " row " << r << " token " << t << " of "
+                  << count << ": " << actual[t * rows + r] << " instead of " << lanes[0];
             }
-            ASSERT_TRUE(same_bits(&actual[t * rows + r], &lanes[0], 1))
-                << format::type_name(type) << " cols " << cols << " row " << r << " token " << t << " of "
-                << count << ": " << actual[t * rows + r] << " instead of " << lanes[0];
           }
         }
       }
     }
-  }
+  });
 }
 
 TEST(Matmul, SameBitsForAnyBatchRangeThreadAndGather) {
-  ThreadPool one(1), two(2), three(3);
-  for (const TensorType type : kAllTypes) {
-    for (const ActivationMode mode : {ActivationMode::quantized, ActivationMode::f32}) {
-      for (const size_t cols : {size_t{128}, size_t{768}, size_t{2048}}) {
-        if (cols % format::type_traits(type)->block_elements != 0) continue;
-        const size_t rows = 53, count = 27;
-        const RandomMatrix w(type, rows, cols, 5);
-        const auto x = random_activations(count, cols, 6);
-        const auto all = product(one, w.matrix, x, count, mode);
-        const std::string what = std::string(format::type_name(type)) + " cols " + std::to_string(cols);
-        for (ThreadPool* pool : {&two, &three}) {
-          const auto again = product(*pool, w.matrix, x, count, mode);
-          ASSERT_TRUE(same_bits(again.data(), all.data(), all.size())) << what;
-        }
-        for (size_t t = 0; t < count; ++t) {
-          const std::vector<float> row(x.begin() + t * cols, x.begin() + (t + 1) * cols);
-          const auto single = product(two, w.matrix, row, 1, mode);
-          ASSERT_TRUE(same_bits(single.data(), all.data() + t * rows, rows)) << what << " token " << t;
-        }
-        Activations activations(mode);
-        activations.assign(x.data(), count, cols, cols);
-        ASSERT_TRUE(activations.prepare(type, two));
-        const auto view = activations.view(type);
-        MatmulScratch scratch;
-        const std::vector<uint32_t> gather = {26, 3, 3, 11, 0, 7, 19, 22, 1, 26, 14};
-        for (const auto& [begin, end] : {std::pair<size_t, size_t>{0, 53}, {7, 9}, {13, 47}, {52, 53}}) {
-          for (size_t n = 1; n <= gather.size(); ++n) {
-            std::vector<float> out(n * (end - begin + 3), NAN);
-            const size_t stride = end - begin + 3;
-            ASSERT_TRUE(
-                matmul_rows(w.matrix, begin, end, view, mode, gather.data(), n, out.data(), stride, scratch));
-            for (size_t i = 0; i < n; ++i) {
-              ASSERT_TRUE(same_bits(&out[i * stride], &all[gather[i] * rows + begin], end - begin))
-                  << what << " rows " << begin << ".." << end << " of " << n << " tokens";
-              ASSERT_TRUE(std::isnan(out[i * stride + end - begin])) << what << ": wrote beyond its rows";
+  for_every_target([] {
+    ThreadPool one(1), two(2), three(3);
+    for (const TensorType type : kAllTypes) {
+      for (const ActivationMode mode : {ActivationMode::quantized, ActivationMode::f32}) {
+        for (const size_t cols : {size_t{128}, size_t{768}, size_t{2048}}) {
+          if (cols % format::type_traits(type)->block_elements != 0) continue;
+          const size_t rows = 53, count = 27;
+          const RandomMatrix w(type, rows, cols, 5);
+          const auto x = random_activations(count, cols, 6);
+          const auto all = product(one, w.matrix, x, count, mode);
+          const std::string what = std::string(format::type_name(type)) + " cols " + std::to_string(cols);
+          for (ThreadPool* pool : {&two, &three}) {
+            const auto again = product(*pool, w.matrix, x, count, mode);
+            ASSERT_TRUE(same_bits(again.data(), all.data(), all.size())) << what;
+          }
+          for (size_t t = 0; t < count; ++t) {
+            const std::vector<float> row(x.begin() + t * cols, x.begin() + (t + 1) * cols);
+            const auto single = product(two, w.matrix, row, 1, mode);
+            ASSERT_TRUE(same_bits(single.data(), all.data() + t * rows, rows)) << what << " token " << t;
+          }
+          Activations activations(mode);
+          activations.assign(x.data(), count, cols, cols);
+          ASSERT_TRUE(activations.prepare(type, two));
+          const auto view = activations.view(type);
+          MatmulScratch scratch;
+          const std::vector<uint32_t> gather = {26, 3, 3, 11, 0, 7, 19, 22, 1, 26, 14};
+          for (const auto& [begin, end] : {std::pair<size_t, size_t>{0, 53}, {7, 9}, {13, 47}, {52, 53}}) {
+            for (size_t n = 1; n <= gather.size(); ++n) {
+              std::vector<float> out(n * (end - begin + 3), NAN);
+              const size_t stride = end - begin + 3;
+              ASSERT_TRUE(matmul_rows(w.matrix, begin, end, view, mode, gather.data(), n, out.data(), stride,
+                                      scratch));
+              for (size_t i = 0; i < n; ++i) {
+                ASSERT_TRUE(same_bits(&out[i * stride], &all[gather[i] * rows + begin], end - begin))
+                    << what << " rows " << begin << ".." << end << " of " << n << " tokens";
+                ASSERT_TRUE(std::isnan(out[i * stride + end - begin])) << what << ": wrote beyond its rows";
+              }
             }
           }
         }
       }
     }
-  }
+  });
 }
 
 // The vector code against the plain loops of the formats: zero blocks, ties, negative extremes, tiny values.
@@ -299,21 +308,23 @@ TEST(Activations, SameCodesAsTheFormats) {
 TEST(Matmul, PortableKernelsGiveTheSameBits) {
   if (!has_avx512_vnni()) GTEST_SKIP() << "no AVX-512 VNNI here: the portable kernels are the only ones";
   for (const TensorType type : kInt8Types) {
-    const size_t rows = 21, cols = 1280, count = 5;
-    const RandomMatrix w(type, rows, cols, 7);
-    const auto x = random_activations(count, cols, 8);
-    Activations activations;
-    activations.assign(x.data(), count, cols, cols);
-    ASSERT_TRUE(activations.prepare(type));
-    const auto view = activations.view(type);
-    MatmulScratch scratch;
-    std::vector<float> fast(rows * count), portable(rows * count);
-    Int8Product p{type,    w.matrix.data, w.matrix.row_bytes(), rows, cols,    &view,
-                  nullptr, count,         fast.data(),          rows, &scratch};
-    ASSERT_TRUE(int8_product_avx512(p));
-    p.out = portable.data();
-    ASSERT_TRUE(int8_product_portable(p));
-    EXPECT_TRUE(same_bits(fast.data(), portable.data(), fast.size())) << format::type_name(type);
+    for (const size_t count : {1, 3, 5, 13}) {
+      const size_t rows = 21, cols = 1280;
+      const RandomMatrix w(type, rows, cols, 7);
+      const auto x = random_activations(count, cols, 8);
+      Activations activations;
+      activations.assign(x.data(), count, cols, cols);
+      ASSERT_TRUE(activations.prepare(type));
+      const auto view = activations.view(type);
+      MatmulScratch scratch;
+      std::vector<float> fast(rows * count), portable(rows * count);
+      Int8Product p{type,    w.matrix.data, w.matrix.row_bytes(), rows, cols,    &view,
+                    nullptr, count,         fast.data(),          rows, &scratch};
+      ASSERT_TRUE(int8_product_avx512(p));
+      p.out = portable.data();
+      ASSERT_TRUE(int8_product_portable(p));
+      EXPECT_TRUE(same_bits(fast.data(), portable.data(), fast.size())) << format::type_name(type);
+    }
   }
 }
 
