@@ -87,6 +87,7 @@ Result<void> dump_logprobs(const Options& options, const Engine& engine, Session
       prompt.size(), session.context(), options.logprobs_top_k)));
   for (size_t step = 0; step < steps; ++step) {
     if (interrupted()) return cancelled();
+    DS4_TRY(check_logits(session.logits()));
     const Token selected = argmax(session.logits());
     const auto top = top_logprobs(session.logits(), options.logprobs_top_k);
     DS4_TRY(
@@ -118,6 +119,7 @@ Result<std::string> measure_perplexity(const Options& options, const Engine& eng
   double nll = 0;
   for (size_t i = 0; i < scored; ++i) {
     if (interrupted()) return cancelled();
+    DS4_TRY(check_logits(session.logits()));
     const Token token = tokens[given + i];
     nll -= token_logprob(session.logits(), token);
     if (i + 1 < scored) DS4_TRY(session.eval(token));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "base/error.hpp"
 #include "interrupt.hpp"
@@ -28,6 +29,15 @@ double rate(size_t tokens, double seconds) {
 size_t generation_room(uint64_t context, size_t position, size_t wanted) {
   if (context <= position + 1) return 0;
   return static_cast<size_t>(std::min<uint64_t>(wanted, context - position - 1));
+}
+
+bool ends_reply(const SpecialTokens& special, Token token) {
+  return token == special.eos || token == special.user || token == special.bos;
+}
+
+Result<void> check_logits(std::span<const float> logits) {
+  if (std::any_of(logits.begin(), logits.end(), [](float logit) { return std::isfinite(logit); })) return {};
+  return fail(ErrorCode::format, "the model computed no finite logit: its weights are damaged");
 }
 
 Result<SyncStats> sync_with_progress(Session& session, std::span<const Token> prompt) {
@@ -66,8 +76,12 @@ Result<Reply> generate_reply(const Engine& engine, Session& session, std::span<c
       reply.stop = StopReason::interrupted;
       break;
     }
+    if (auto usable = check_logits(session.logits()); !usable) {
+      printer.finish();
+      return std::move(usable).error();
+    }
     const Token token = sample(session.logits(), options.sampling, rng);
-    if (token == tokenizer.special().eos) {
+    if (ends_reply(tokenizer.special(), token)) {
       reply.stop = StopReason::end_of_reply;
       break;
     }

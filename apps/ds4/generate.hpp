@@ -12,7 +12,7 @@
 namespace ds4::cli {
 
 enum class StopReason {
-  end_of_reply,  // the model chose EOS
+  end_of_reply,  // the model chose a token that ends it
   token_limit,
   context_full,
   interrupted,    // Ctrl+C
@@ -26,7 +26,7 @@ struct ReplyOptions {
 };
 
 struct Reply {
-  std::vector<Token> tokens;  // without EOS
+  std::vector<Token> tokens;  // without the one that ended it
   StopReason stop = StopReason::end_of_reply;
   size_t prefilled_tokens = 0;
   double prefill_seconds = 0;
@@ -35,6 +35,12 @@ struct Reply {
 
 /// Tokens that may be generated after `position`: one place of the context stays free.
 size_t generation_room(uint64_t context, size_t position, size_t wanted);
+
+/// EOS, or the beginning of something that is not the model's to write: a user's message or a new text.
+bool ends_reply(const SpecialTokens& special, Token token);
+
+/// The error of a model whose logits are all NaN or infinite; such a model cannot choose a token.
+Result<void> check_logits(std::span<const float> logits);
 
 /// Brings the session to `prompt` with a progress line. Ctrl+C ends it with ErrorCode::cancelled.
 Result<SyncStats> sync_with_progress(Session& session, std::span<const Token> prompt);

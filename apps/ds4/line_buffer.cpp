@@ -6,28 +6,10 @@
 #include <cctype>
 #include <utility>
 
+#include "visible_text.hpp"
+
 namespace ds4::cli {
 namespace {
-
-struct Decoded {
-  utf8proc_int32_t value = -1;  // -1: a byte that is not UTF-8
-  size_t bytes = 1;
-};
-
-Decoded decode_at(std::string_view text, size_t position) {
-  const auto byte = static_cast<unsigned char>(text[position]);
-  if (byte < 0x80) return {byte, 1};
-  Decoded result;
-  const auto length = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()) + position,
-                                       static_cast<utf8proc_ssize_t>(text.size() - position), &result.value);
-  if (length <= 0) return {};
-  result.bytes = static_cast<size_t>(length);
-  return result;
-}
-
-bool is_control(utf8proc_int32_t value) {
-  return (value >= 0 && value < 0x20) || (value >= 0x7f && value < 0xa0);
-}
 
 size_t width_of(const Decoded& c) {
   if (c.value >= 0x20 && c.value < 0x7f) return 1;
@@ -270,26 +252,6 @@ Layout lay_out(std::string_view text, size_t cursor, size_t columns, size_t inde
     mark_cursor();
   }
   return layout;
-}
-
-std::string visible(std::string_view text) {
-  std::string out;
-  out.reserve(text.size());
-  for (size_t i = 0; i < text.size();) {
-    const Decoded c = decode_at(text, i);
-    if (c.value < 0) {
-      out += "\xef\xbf\xbd";
-    } else if (c.value < 0x20 || c.value == 0x7f) {
-      out += '^';
-      out += static_cast<char>(c.value ^ 0x40);
-    } else if (is_control(c.value)) {
-      out += "^?";
-    } else {
-      out += text.substr(i, c.bytes);
-    }
-    i += c.bytes;
-  }
-  return out;
 }
 
 }  // namespace ds4::cli

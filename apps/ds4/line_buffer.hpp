@@ -81,7 +81,4 @@ struct Layout {
 /// Breaks text into rows of `columns`. The first row of each line of the text is indented by `indent`.
 Layout lay_out(std::string_view text, size_t cursor, size_t columns, size_t indent);
 
-/// The text of a row as it is shown: control characters as ^X, bytes that are not UTF-8 as U+FFFD.
-std::string visible(std::string_view text);
-
 }  // namespace ds4::cli

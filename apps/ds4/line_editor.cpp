@@ -13,6 +13,7 @@
 #include "console.hpp"
 #include "interrupt.hpp"
 #include "terminal.hpp"
+#include "visible_text.hpp"
 
 namespace ds4::cli {
 namespace {
@@ -282,7 +283,7 @@ void LineEditor::refresh(bool final) {
   size_t cursor = buffer_.cursor();
   if (searching_) {
     const bool found = search_match_ < history_.entries().size();
-    prompt = fmt::format("(search \"{}\") ", search_text_);
+    prompt = fmt::format("(search \"{}\") ", visible(search_text_));
     text = found ? std::string_view(history_.entries()[search_match_]) : std::string_view();
     cursor = std::min(text.find(search_text_), text.size());
   }

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "visible_text.hpp"
+
 namespace ds4::cli {
 
 OutputPrinter::OutputPrinter(Sink sink, bool thinking, bool terminal)
@@ -32,7 +34,7 @@ bool OutputPrinter::show(const std::vector<ReasoningSplitter::Piece>& pieces) {
     if (reasoning_ && !piece.reasoning) leave_reasoning();
     if (piece.text.empty()) continue;
     if (piece.reasoning && terminal_ && !std::exchange(dimmed_, true)) out += "\x1b[90m";
-    append(out, piece.text);
+    append(out, terminal_ ? visible(piece.text, "\n\t") : piece.text);
   }
   if (reasoning_ && !splitter_.in_reasoning()) leave_reasoning();
   return out.empty() || sink_(out);

@@ -10,8 +10,8 @@
 
 namespace ds4::cli {
 
-/// Separates reasoning from the answer by a line break, shows reasoning dimmed on a terminal, and never
-/// splits a UTF-8 character over two writes.
+/// Separates reasoning from the answer by a line break and never splits a UTF-8 character over two writes. On
+/// a terminal, reasoning is dimmed and control characters are made visible; elsewhere the bytes are exact.
 class OutputPrinter {
  public:
   /// Takes the bytes to show; false if that is no longer possible.

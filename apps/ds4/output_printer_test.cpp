@@ -62,6 +62,20 @@ TEST(OutputPrinter, UnfinishedCharactersAppearAtTheEnd) {
   EXPECT_EQ(shown("a\xf0\x9f", 1, false, false), "a\xf0\x9f\n");
 }
 
+TEST(OutputPrinter, ATextCannotCommandTheTerminal) {
+  const std::string reply = "\x1b]0;title\x07\ta\x1b[2J\u009b1m\x7f\xff\nb</think>\x1b[31mred\r\n";
+  for (size_t step = 1; step <= reply.size(); ++step) {
+    EXPECT_EQ(shown(reply, step, true, true),
+              "\x1b[90m^[]0;title^G\ta^[[2J^?1m^?\xef\xbf\xbd\nb\x1b[0m\n^[[31mred^M\n")
+        << step;
+  }
+}
+
+TEST(OutputPrinter, BytesAreExactElsewhere) {
+  const std::string reply = "\x1b]0;title\x07\ta\x1b[2J\u009b1m\x7f\xff\r\n";
+  for (size_t step = 1; step <= reply.size(); ++step) EXPECT_EQ(shown(reply, step, false, false), reply);
+}
+
 TEST(OutputPrinter, ReportsAFailedWrite) {
   OutputPrinter printer([](std::string_view) { return false; }, false, false);
   EXPECT_FALSE(printer.push("a"));

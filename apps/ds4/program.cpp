@@ -17,6 +17,7 @@
 #include "prompt.hpp"
 #include "repl.hpp"
 #include "tool_file.hpp"
+#include "visible_text.hpp"
 
 namespace ds4::cli {
 namespace {
@@ -154,7 +155,9 @@ int run(const Options& options) {
 
   if (options.dump_tokens) {
     const auto text = dump_tokens(model->path, *prompt);
-    return text ? print(*text) : failure(text.error());
+    if (!text) return failure(text.error());
+    // Vocabulary strings come from the file.
+    return print(isatty(STDOUT_FILENO) == 1 ? visible(*text, "\n") : *text);
   }
   if (options.inspect) {
     const auto text = describe_model(model->path);

@@ -6,7 +6,8 @@ import subprocess
 import tempfile
 import unittest
 
-from cli_support import ENDLESS, LONG_TEXT, MODEL, PROGRAM, Terminal, main, run, start
+from cli_support import (ENDLESS, LONG_TEXT, MODEL, PROGRAM, Terminal, main, run, start, tensor_bytes,
+                         vocabulary_entry)
 
 CAPITAL = "What is the capital of Japan?"
 ANSWER = b"The capital of Japan is Tokyo.\n"
@@ -112,6 +113,54 @@ class Answers(unittest.TestCase):
             result = run(*GREEDY, "-p", CAPITAL, model=False, cwd=folder)
             self.assertEqual(result.stdout, ANSWER)
             self.assertNotIn(b"bundled", result.stderr)
+
+
+class ChangedModels(unittest.TestCase):
+    """Copies of the model with something replaced."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(folder.name, "changed.gguf")
+        with open(MODEL, "rb") as file:
+            self.data = file.read()
+
+    def write(self, data):
+        self.assertEqual(len(data), len(self.data))
+        with open(self.path, "wb") as file:
+            file.write(data)
+
+    def test_a_token_that_is_not_the_models_to_write_ends_the_reply(self):
+        for other in ("<｜User｜>", "<｜begin▁of▁sentence｜>"):
+            # The names change places, the ids do not: what the model takes for EOS is now called otherwise.
+            names = {"<｜end▁of▁sentence｜>": other, other: "<｜end▁of▁sentence｜>"}
+            (i, first), (j, second) = sorted((self.data.index(vocabulary_entry(name)), name) for name in names)
+            rest = i + len(vocabulary_entry(first))
+            self.write(self.data[:i] + vocabulary_entry(second) + self.data[rest:j] + vocabulary_entry(first) +
+                       self.data[j + len(vocabulary_entry(second)):])
+            prompt = "<｜begin▁of▁sentence｜>You are a helpful assistant<｜User｜>" + CAPITAL + "<｜Assistant｜></think>"
+            prompt = prompt.replace(other, names[other])
+            result = run("--temp", "0", "-n", "50", "--raw-prompt", "-p", prompt, "-m", self.path)
+            self.assertEqual((result.returncode, result.stdout), (0, ANSWER), result.stderr)
+
+    def test_an_answer_cannot_command_the_terminal(self):
+        # In the vocabulary's alphabet, ě is the byte of ESC.
+        self.write(self.data.replace(vocabulary_entry("ĠTokyo"), vocabulary_entry("Ġě[2J")))
+        arguments = ("-m", self.path, *GREEDY, "-p", CAPITAL)
+        self.assertEqual(run(*arguments).stdout, ANSWER.replace(b"Tokyo", b"\x1b[2J"))
+        terminal = Terminal(*arguments)
+        terminal.expect(r"Japan is \^\[\[2J\.")
+        self.assertEqual(terminal.close(), 0)
+
+    def test_weights_that_are_not_numbers(self):
+        begin = tensor_bytes(self.data, "token_embd.weight", "output_norm.weight")
+        self.write(self.data[:begin] + b"\xff" * 1024 + self.data[begin + 1024:])
+        dump = self.path + ".json"
+        for arguments in (["-p", "Hi"], ["-p", "Hi", "--dump-logprobs", dump], ["--perplexity-file", __file__]):
+            result = run("-m", self.path, "--nothink", *arguments)
+            self.assertEqual((result.returncode, result.stdout), (1, b""))
+            self.assertRegex(result.stderr, rb"ds4: the model computed no finite logit[^\n]*\n$")
+        self.assertFalse(os.path.exists(dump))
 
 
 class Output(unittest.TestCase):
