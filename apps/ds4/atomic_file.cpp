@@ -38,6 +38,9 @@ Result<AtomicFile> AtomicFile::create(const std::string& path) {
     if (descriptor < 0) return fail(ErrorCode::io, "cannot write {}: {}", path, std::strerror(errno));
     return AtomicFile(descriptor, path, "");
   }
+  if (!exists && ::lstat(path.c_str(), &status) == 0) {
+    return fail(ErrorCode::io, "cannot write {}: a symbolic link that leads nowhere", path);
+  }
   // Renaming replaces a symbolic link, so follow it first.
   std::string target = path;
   if (char* resolved = exists ? ::realpath(path.c_str(), nullptr) : nullptr) {

@@ -69,6 +69,17 @@ TEST_F(AtomicFileTest, KeepsLinksAndPermissions) {
   EXPECT_EQ(static_cast<unsigned>(fs::status(path).permissions()), 0640u);
 }
 
+TEST_F(AtomicFileTest, LinksThatLeadNowhereStay) {
+  const fs::path dangling = folder / "dangling", loop = folder / "loop";
+  fs::create_symlink(folder / "nothing", dangling);
+  fs::create_symlink(loop, loop);
+  for (const fs::path& link : {dangling, loop}) {
+    EXPECT_FALSE(AtomicFile::create(link.string())) << link;
+    EXPECT_TRUE(fs::is_symlink(link)) << link;
+  }
+  EXPECT_EQ(entries(), 2u);
+}
+
 TEST_F(AtomicFileTest, DevicesAreWrittenDirectly) {
   {
     auto file = AtomicFile::create("/dev/null");

@@ -9,13 +9,16 @@
 #include <cstring>
 
 #include "base/error.hpp"
+#include "interrupt.hpp"
+#include "visible_text.hpp"
 
 namespace ds4::cli {
 namespace {
 
 void line_to_stderr(std::string_view style, std::string_view sentence) {
   Writer writer(STDERR_FILENO);
-  const std::string line = fmt::format("ds4: {}", sentence);
+  // A sentence may quote a file or an argument.
+  const std::string line = "ds4: " + (writer.terminal() ? visible(sentence) : std::string(sentence));
   writer.write((style.empty() ? line : writer.styled(style, line)) + "\n");
 }
 
@@ -61,6 +64,8 @@ void say_error(std::string_view sentence) {
 }
 
 Result<std::string> read_all(int descriptor, std::string_view name) {
+  // More than the largest context holds; a device or a pipe may have no end.
+  constexpr size_t max_bytes = 256u << 20;
   std::string text;
   char buffer[65536];
   while (true) {
@@ -68,8 +73,13 @@ Result<std::string> read_all(int descriptor, std::string_view name) {
     if (count == 0) return text;
     if (count > 0) {
       text.append(buffer, static_cast<size_t>(count));
+      if (text.size() > max_bytes) {
+        return fail(ErrorCode::invalid_argument, "{} has more than {} MiB of text", name, max_bytes >> 20);
+      }
     } else if (errno != EINTR) {
       return fail(ErrorCode::io, "cannot read {}: {}", name, std::strerror(errno));
+    } else if (interrupted()) {
+      return fail(ErrorCode::cancelled, "reading {} was stopped", name);
     }
   }
 }

@@ -41,7 +41,7 @@ void say(std::string_view sentence);
 void warn(std::string_view sentence);
 void say_error(std::string_view sentence);
 
-/// The bytes of a file, or of a descriptor up to its end.
+/// The bytes of a file, or of a descriptor up to its end; at most 256 MiB. Ctrl+C ends a wait for more.
 Result<std::string> read_file(const std::string& path);
 Result<std::string> read_all(int descriptor, std::string_view name);
 

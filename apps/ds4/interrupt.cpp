@@ -37,6 +37,7 @@ void install_signal_handlers() {
   sigaction(SIGINT, &action, nullptr);  // no SA_RESTART: a blocked read must return
   action.sa_handler = SIG_IGN;
   sigaction(SIGPIPE, &action, nullptr);
+  sigaction(SIGXFSZ, &action, nullptr);
 }
 
 void set_interrupt_mode(OnInterrupt mode) {

@@ -9,7 +9,8 @@ enum class OnInterrupt {
   stop,            // ask the work to stop, never leave
 };
 
-/// Takes over SIGINT, and ignores SIGPIPE so that a closed pipe shows as a failed write.
+/// Takes over SIGINT, and ignores SIGPIPE and SIGXFSZ so that a closed pipe and a limit on file sizes show as
+/// failed writes.
 void install_signal_handlers();
 void set_interrupt_mode(OnInterrupt mode);
 /// Forgets interrupts that were seen.

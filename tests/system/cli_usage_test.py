@@ -54,6 +54,7 @@ class Usage(unittest.TestCase):
         self.usage_error("empty", "--prompt-file", os.devnull)
         self.usage_error("no-such-file", "--prompt-file", "/no-such-file")
         self.usage_error("directory", "--prompt-file", "/")
+        self.usage_error("/dev/zero has more than 256 MiB", "--prompt-file", "/dev/zero")
         self.usage_error("perplexity", "--perplexity-file", MODEL, "-p", "x")
         self.usage_error("empty|prompt", "--dump-tokens")
         self.usage_error("empty|prompt", "--dump-logits", "/no-such-folder/x")
