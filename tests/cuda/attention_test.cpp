@@ -23,7 +23,7 @@ namespace ds4::cuda {
 namespace {
 
 constexpr uint32_t top_k = 512;
-constexpr double error_limit = 1e-4;  // relative L2 error against float64; 1e-3 would do for the model
+constexpr double error_limit = 1e-4;  // relative L2 error against float64
 
 const std::vector<uint64_t> positions = {0,   1,   3,   4,   126,  127,  128,  129,
                                          255, 256, 511, 512, 2047, 2051, 2049, 5000};
@@ -173,11 +173,11 @@ void expect_same_bits_alone(const Problem& problem, const Output& output) {
   }
 }
 
-void expect_accurate(const Problem& problem, const Output& output) {
+void expect_accurate(const Problem& problem, const Output& output, double limit = error_limit) {
   for (size_t row = 0; row < problem.rows.size(); ++row) {
     for (uint32_t head = 0; head < problem.heads; head += head % 4 == 3 ? 13 : 1) {
       const float* got = output.values.data() + (row * problem.heads + head) * 512;
-      EXPECT_LT(relative_error(got, problem.expected(row, head)), error_limit)
+      EXPECT_LT(relative_error(got, problem.expected(row, head)), limit)
           << "position " << problem.rows[row].position << " head " << head;
     }
   }
@@ -247,7 +247,8 @@ TEST_F(LongAttentionTest, SharpWeights) {
   const RandomSequence sequence(5000, 4, random);
   Problem problem(20, 4, {{&sequence, 5000}}, random);
   for (float& x : problem.query) x *= 30.0f;
-  expect_accurate(problem, run(problem));
+  // Scores near 100 with 16 significant bits of the query: weights are good to about 1e-3.
+  expect_accurate(problem, run(problem), 2e-3);
 }
 
 // Query heads.

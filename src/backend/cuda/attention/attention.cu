@@ -77,10 +77,10 @@ struct RowList {
   }
 };
 
-/// The 16 columns of one KV row that a lane holds: 16 c .. 16 c + 15 of the warp's 64, as eight BF16 pairs.
+/// The 16 columns of one KV row that a lane holds: 16 c .. 16 c + 15 of the warp's 64, as eight pairs: F16 in
+/// the tail, else BF16.
 struct Fragment {
-  uint32_t major[8];
-  uint32_t minor[8];  // what BF16 leaves of the F16 tail; not used elsewhere
+  uint32_t pair[8];
 };
 
 struct RawColumns {
@@ -101,18 +101,14 @@ template <bool kTail>
 __device__ inline void decode_columns(const RawColumns& raw, Fragment& out) {
   if constexpr (kTail) {
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const uint32_t bits = i % 2 == 0 ? raw.bytes[i / 2].x : raw.bytes[i / 2].y;
-      const float2 pair = __half22float2(*reinterpret_cast<const __half2*>(&bits));
-      split_bf16(pair.x, pair.y, out.major[i], out.minor[i]);
-    }
+    for (int i = 0; i < 8; ++i) out.pair[i] = i % 2 == 0 ? raw.bytes[i / 2].x : raw.bytes[i / 2].y;
   } else {
     const uint32_t scale = bf16_scale_pair(raw.exponent);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const uint32_t codes = i % 2 == 0 ? raw.bytes[i / 2].x : raw.bytes[i / 2].y;
-      out.major[2 * i] = e4m3_pair(codes, scale);
-      out.major[2 * i + 1] = e4m3_pair(codes >> 16, scale);
+      out.pair[2 * i] = e4m3_pair(codes, scale);
+      out.pair[2 * i + 1] = e4m3_pair(codes >> 16, scale);
     }
   }
 }
@@ -124,11 +120,28 @@ __device__ inline void block_barrier() {
 }
 
 struct alignas(16) Shared {
-  float scores[warps][group_heads][score_stride];  // partial, over each warp's columns
-  __nv_bfloat16 weight_major[group_heads][weight_stride];
-  __nv_bfloat16 weight_minor[group_heads][weight_stride];
+  float scores[warps][group_heads][score_stride];      // partial, over each warp's columns
+  uint16_t weights[2][2][group_heads][weight_stride];  // BF16, then F16; major, then minor parts
   float rescale[group_heads];
 };
+
+template <bool kTail>
+__device__ inline void split(float low, float high, uint32_t& major, uint32_t& minor) {
+  if constexpr (kTail) {
+    split_f16(low, high, major, minor);
+  } else {
+    split_bf16(low, high, major, minor);
+  }
+}
+
+template <bool kTail>
+__device__ inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  if constexpr (kTail) {
+    mma_f16(c, a, b0, b1);
+  } else {
+    mma_bf16(c, a, b0, b1);
+  }
+}
 
 /// Queries of heads g and g + 8 over the lane's 16 columns, split in two.
 struct QueryFragment {
@@ -136,6 +149,7 @@ struct QueryFragment {
   uint32_t minor[4][4];
 };
 
+template <bool kTail>
 __device__ inline void load_query(const float* query, uint32_t heads_left, int warp, int g, int c,
                                   QueryFragment& q) {
 #pragma unroll
@@ -145,8 +159,8 @@ __device__ inline void load_query(const float* query, uint32_t heads_left, int w
 #pragma unroll
     for (int s = 0; s < 4; ++s) {
       const float4 v = head < heads_left ? source[s] : make_float4(0, 0, 0, 0);
-      split_bf16(v.x, v.y, q.major[s][half], q.minor[s][half]);
-      split_bf16(v.z, v.w, q.major[s][half + 2], q.minor[s][half + 2]);
+      split<kTail>(v.x, v.y, q.major[s][half], q.minor[s][half]);
+      split<kTail>(v.z, v.w, q.major[s][half + 2], q.minor[s][half + 2]);
     }
   }
 }
@@ -159,9 +173,8 @@ __device__ inline void score_rows(const QueryFragment& q, const Fragment& f, flo
   for (int i = 0; i < 4; ++i) sum[i] = 0;
 #pragma unroll
   for (int s = 0; s < 4; ++s) {
-    mma_bf16(sum, q.major[s], f.major[2 * s], f.major[2 * s + 1]);
-    mma_bf16(minor, q.minor[s], f.major[2 * s], f.major[2 * s + 1]);
-    if constexpr (kTail) mma_bf16(minor, q.major[s], f.minor[2 * s], f.minor[2 * s + 1]);
+    multiply_add<kTail>(sum, q.major[s], f.pair[2 * s], f.pair[2 * s + 1]);
+    multiply_add<kTail>(minor, q.minor[s], f.pair[2 * s], f.pair[2 * s + 1]);
   }
 #pragma unroll
   for (int i = 0; i < 4; ++i) sum[i] += minor[i];
@@ -195,9 +208,13 @@ __device__ inline void weigh(Shared& shared, uint32_t valid, Running& running) {
   for (int i = 0; i < 2; ++i) {
     const int row = column + 16 * i;
     const float weight = row < valid ? expf(score[i] - maximum) : 0.0f;
-    const __nv_bfloat16 major = __float2bfloat16_rn(weight);
-    shared.weight_major[head][row] = major;
-    shared.weight_minor[head][row] = __float2bfloat16_rn(weight - __bfloat162float(major));
+    uint32_t major, minor;
+    split_bf16(weight, 0, major, minor);
+    shared.weights[0][0][head][row] = static_cast<uint16_t>(major);
+    shared.weights[0][1][head][row] = static_cast<uint16_t>(minor);
+    split_f16(weight, 0, major, minor);
+    shared.weights[1][0][head][row] = static_cast<uint16_t>(major);
+    shared.weights[1][1][head][row] = static_cast<uint16_t>(minor);
     sum += weight;
   }
   for (int step = 8; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
@@ -206,8 +223,8 @@ __device__ inline void weigh(Shared& shared, uint32_t valid, Running& running) {
   if (column == 0) shared.rescale[head] = rescale;
 }
 
-__device__ inline void load_weights(const __nv_bfloat16 (&weights)[group_heads][weight_stride], int step,
-                                    int g, int c, uint32_t (&a)[4]) {
+__device__ inline void load_weights(const uint16_t (&weights)[group_heads][weight_stride], int step, int g,
+                                    int c, uint32_t (&a)[4]) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int row = 16 * step + 2 * c + 8 * (i / 2);
@@ -221,20 +238,20 @@ __device__ inline void add_values(const uint32_t (&major)[4], const uint32_t (&m
                                   const Fragment& high, float (&sum)[8][4]) {
 #pragma unroll
   for (int j = 0; j < 8; ++j) {
-    const uint32_t b0 = transpose_8x8(low.major[j]), b1 = transpose_8x8(high.major[j]);
-    mma_bf16(sum[j], major, b0, b1);
-    mma_bf16(sum[j], minor, b0, b1);
-    if constexpr (kTail) {
-      mma_bf16(sum[j], major, transpose_8x8(low.minor[j]), transpose_8x8(high.minor[j]));
-    }
+    const uint32_t b0 = transpose_8x8(low.pair[j]), b1 = transpose_8x8(high.pair[j]);
+    multiply_add<kTail>(sum[j], major, b0, b1);
+    multiply_add<kTail>(sum[j], minor, b0, b1);
   }
 }
 
 /// One warp's part of a chunk: KV rows [begin, end) of the list.
 template <bool kTail>
-__device__ void attend_chunk(const RowList& list, uint32_t begin, uint32_t end, const QueryFragment& q,
-                             int warp, Shared& shared, Running& running, float (&sum)[8][4]) {
+__device__ void attend_chunk(const RowList& list, uint32_t begin, uint32_t end, const float* query,
+                             uint32_t heads_left, int warp, Shared& shared, Running& running,
+                             float (&sum)[8][4]) {
   const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4;
+  QueryFragment q;
+  load_query<kTail>(query, heads_left, warp, g, c, q);
   for (uint32_t tile = begin; tile < end; tile += tile_rows) {
     const uint32_t valid = min(static_cast<uint32_t>(tile_rows), end - tile);
     RawColumns raw[4];
@@ -267,8 +284,8 @@ __device__ void attend_chunk(const RowList& list, uint32_t begin, uint32_t end, 
 #pragma unroll
     for (int step = 0; step < 2; ++step) {
       uint32_t major[4], minor[4];
-      load_weights(shared.weight_major, step, g, c, major);
-      load_weights(shared.weight_minor, step, g, c, minor);
+      load_weights(shared.weights[kTail][0], step, g, c, major);
+      load_weights(shared.weights[kTail][1], step, g, c, minor);
       Fragment first, second;
       decode_columns<kTail>(raw[2 * step], first);
       decode_columns<kTail>(raw[2 * step + 1], second);
@@ -297,14 +314,13 @@ __global__ void __launch_bounds__(32 * warps, 2) attend_kernel(AttentionArgument
   const uint32_t end = min(list.count, begin + rows_per_chunk);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, c = lane % 4;
   const uint32_t first_head = blockIdx.y * group_heads, heads_left = a.heads - first_head;
-  QueryFragment q;
-  load_query(a.query + (size_t{blockIdx.z} * a.heads + first_head) * 512, heads_left, warp, g, c, q);
+  const float* query = a.query + (size_t{blockIdx.z} * a.heads + first_head) * 512;
   float sum[8][4] = {};
   Running running;
   if (warp == warps - 1) {
-    attend_chunk<true>(list, begin, end, q, warp, shared, running, sum);
+    attend_chunk<true>(list, begin, end, query, heads_left, warp, shared, running, sum);
   } else {
-    attend_chunk<false>(list, begin, end, q, warp, shared, running, sum);
+    attend_chunk<false>(list, begin, end, query, heads_left, warp, shared, running, sum);
   }
   const Partial partial = partial_of(a, chunks);
 #pragma unroll

@@ -15,7 +15,7 @@
 #include <cstdint>
 
 #include "backend/cuda/device_types.hpp"
-#include "backend/cuda/ptx/mma_bf16.cuh"
+#include "backend/cuda/ptx/mma.cuh"
 
 namespace ds4::cuda {
 

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #include <cstdint>
 
@@ -17,6 +18,14 @@ namespace ds4::cuda {
 __device__ inline void mma_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ inline void mma_f16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
       "{%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
@@ -46,6 +55,16 @@ __device__ inline float bf16_high(uint32_t pair) {
 __device__ inline void split_bf16(float low, float high, uint32_t& major, uint32_t& minor) {
   major = pack_bf16(low, high);
   minor = pack_bf16(low - bf16_low(major), high - bf16_high(major));
+}
+
+/// The same with F16: 22 bits, of magnitudes between 2^-14 and 65504; the sum is never off by more than 2^-25
+/// below.
+__device__ inline void split_f16(float low, float high, uint32_t& major, uint32_t& minor) {
+  const __half2 pair = __floats2half2_rn(low, high);
+  const float2 back = __half22float2(pair);
+  const __half2 rest = __floats2half2_rn(low - back.x, high - back.y);
+  major = *reinterpret_cast<const uint32_t*>(&pair);
+  minor = *reinterpret_cast<const uint32_t*>(&rest);
 }
 
 /// Products of pairs. Exact where the results are BF16 numbers; subnormal numbers are kept.
