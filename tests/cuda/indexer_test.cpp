@@ -90,7 +90,7 @@ void check_pass(const std::vector<PassRow>& pass, uint32_t heads, uint32_t top_k
       error += std::pow(got.scores[r * stride + c] - expected, 2);
       norm += expected * expected;
     }
-    EXPECT_LT(std::sqrt(error / norm), 1e-6) << "position " << pass[r].position;
+    EXPECT_LT(std::sqrt(error / norm), 2e-6) << "position " << pass[r].position;
     EXPECT_EQ(std::vector<uint32_t>(selected, selected + top_k),
               best_rows(got.scores.data() + r * stride, visible, top_k));
 

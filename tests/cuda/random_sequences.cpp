@@ -1,5 +1,6 @@
 #include "random_sequences.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
