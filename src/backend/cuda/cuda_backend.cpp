@@ -1,0 +1,257 @@
+#include "backend/cuda/cuda_backend.hpp"
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <mutex>
+#include <vector>
+
+#include "backend/cuda/pass.hpp"
+#include "backend/cuda/state/cuda_sequence.hpp"
+#include "base/error.hpp"
+
+namespace ds4::cuda {
+namespace {
+
+constexpr int oldest_major = 8;  // sm_80
+
+class Stream {
+ public:
+  Stream() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream"); }
+  ~Stream() { cudaStreamDestroy(stream_); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  cudaStream_t get() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+class CudaBackend final : public backend::Backend {
+ public:
+  CudaBackend(const model::ModelShape& shape, const model::ModelWeights& weights, const CudaOptions& options,
+              const cudaDeviceProp& device)
+      : shape_(shape),
+        layout_(shape_),
+        weights_(weights, stream_.get(), options.on_load_progress),
+        pass_(shape_, weights_, weights.token_embedding, stream_.get()) {
+    info_.name = fmt::format("cuda ({}, {} GiB)", device.name, device.totalGlobalMem >> 30);
+    for (uint32_t ratio : shape_.ratios) {
+      if (ratio == 0) continue;
+      info_.state_bytes_per_token += static_cast<double>(attention_row_bytes) / ratio;
+      if (ratio == model::csa_ratio)
+        info_.state_bytes_per_token += static_cast<double>(index_row_bytes) / ratio;
+    }
+  }
+
+  const backend::BackendInfo& info() const override { return info_; }
+
+  Result<std::unique_ptr<backend::Sequence>> create_sequence() const override {
+    const std::lock_guard lock(mutex_);
+    try {
+      return std::unique_ptr<backend::Sequence>(new CudaSequence(shape_, layout_, pools_, stream_.get()));
+    } catch (const CudaFailure& failure) {
+      return failure.error;
+    }
+  }
+
+  Result<void> prefill(backend::Sequence& sequence, std::span<const Token> tokens, size_t logit_rows,
+                       std::span<float> logits, const backend::EvalControl& control) const override {
+    DS4_TRY(check_tokens(tokens));
+    if (logit_rows > tokens.size() || logits.size() < logit_rows * shape_.vocabulary) {
+      return fail(ErrorCode::invalid_argument,
+                  "{} rows of logits do not fit a call with {} tokens and {} values", logit_rows,
+                  tokens.size(), logits.size());
+    }
+    auto& state = static_cast<CudaSequence&>(sequence);
+    const std::lock_guard lock(mutex_);
+    try {
+      if (state.position() == 0) state.initialise(stream_.get());
+      const CudaStateImage before(state, stream_.get());
+      const size_t first_logits = tokens.size() - logit_rows;
+      for (size_t begin = 0; begin < tokens.size();) {
+        if (control.cancelled && control.cancelled()) {
+          restore_locked(state, before);
+          return fail(ErrorCode::cancelled, "prefill was cancelled at token {}", before.position());
+        }
+        const size_t count = std::min<size_t>(max_rows, tokens.size() - begin);
+        advance(state, tokens.subspan(begin, count));
+        const size_t end = begin + count;
+        if (end > first_logits) {
+          const size_t wanted = std::min(count, end - first_logits);
+          pass_.logits(wanted, logits.data() + (end - wanted - first_logits) * shape_.vocabulary);
+        }
+        begin = end;
+        if (control.on_progress)
+          control.on_progress(static_cast<double>(end) / static_cast<double>(tokens.size()));
+      }
+      check(cudaStreamSynchronize(stream_.get()), "prefill");
+      return {};
+    } catch (const CudaFailure& failure) {
+      state.clear();
+      return failure.error;
+    }
+  }
+
+  Result<void> decode(std::span<const backend::DecodeRow> rows, std::span<float> logits) const override {
+    if (rows.empty() || rows.size() > backend::max_decode_rows) {
+      return fail(ErrorCode::invalid_argument, "a decode batch has 1 to {} rows, not {}",
+                  backend::max_decode_rows, rows.size());
+    }
+    if (logits.size() < rows.size() * shape_.vocabulary) {
+      return fail(ErrorCode::invalid_argument, "{} logits are too few for {} rows", logits.size(),
+                  rows.size());
+    }
+    for (size_t i = 0; i < rows.size(); ++i) {
+      DS4_TRY(check_tokens({&rows[i].token, 1}));
+      for (size_t j = 0; j < i; ++j) {
+        if (rows[i].sequence == rows[j].sequence) {
+          return fail(ErrorCode::invalid_argument, "rows {} and {} of a decode batch are the same sequence",
+                      j, i);
+        }
+      }
+    }
+    const std::lock_guard lock(mutex_);
+    try {
+      std::vector<RowInfo> infos;
+      for (const backend::DecodeRow& row : rows) {
+        auto& state = static_cast<CudaSequence&>(*row.sequence);
+        if (state.position() == 0) state.initialise(stream_.get());
+        state.prepare_rows(1, stream_.get());
+        infos.push_back({row.token, 0, state.position(), 1, 0, state.layer_caches()});
+      }
+      pass_.run(infos);
+      pass_.logits(rows.size(), logits.data());
+      for (const backend::DecodeRow& row : rows) ++static_cast<CudaSequence&>(*row.sequence).state.position;
+      return {};
+    } catch (const CudaFailure& failure) {
+      for (const backend::DecodeRow& row : rows) row.sequence->clear();
+      return failure.error;
+    }
+  }
+
+  Result<std::vector<backend::Draft>> draft(const backend::Sequence&, Token, size_t) const override {
+    return fail(ErrorCode::unsupported, "no drafter (MTP) is loaded");
+  }
+
+  Result<std::shared_ptr<const backend::StateImage>> snapshot(
+      const backend::Sequence& sequence) const override {
+    const std::lock_guard lock(mutex_);
+    try {
+      return std::shared_ptr<const backend::StateImage>(
+          std::make_shared<CudaStateImage>(static_cast<const CudaSequence&>(sequence), stream_.get()));
+    } catch (const CudaFailure& failure) {
+      return failure.error;
+    }
+  }
+
+  Result<void> restore(backend::Sequence& sequence, const backend::StateImage& image) const override {
+    const std::lock_guard lock(mutex_);
+    try {
+      restore_locked(static_cast<CudaSequence&>(sequence), static_cast<const CudaStateImage&>(image));
+      return {};
+    } catch (const CudaFailure& failure) {
+      sequence.clear();
+      return failure.error;
+    }
+  }
+
+ private:
+  Result<void> check_tokens(std::span<const Token> tokens) const {
+    if (tokens.empty()) return fail(ErrorCode::invalid_argument, "no tokens to evaluate");
+    for (Token token : tokens) {
+      if (token < 0 || static_cast<uint32_t>(token) >= shape_.vocabulary) {
+        return fail(ErrorCode::invalid_argument, "token {} is outside the vocabulary of {}", token,
+                    shape_.vocabulary);
+      }
+    }
+    return {};
+  }
+
+  // A pass over consecutive tokens of one sequence.
+  void advance(CudaSequence& state, std::span<const Token> tokens) const {
+    state.prepare_rows(tokens.size(), stream_.get());
+    std::vector<RowInfo> infos;
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      infos.push_back({tokens[i], static_cast<uint32_t>(i), state.position() + i,
+                       static_cast<uint32_t>(tokens.size()), 0, state.layer_caches()});
+    }
+    pass_.run(infos);
+    state.state.position += tokens.size();
+  }
+
+  void restore_locked(CudaSequence& state, const CudaStateImage& image) const {
+    check(cudaMemcpyAsync(state.arena.data(), image.arena.data(), image.arena.bytes(),
+                          cudaMemcpyDeviceToDevice, stream_.get()),
+          "restore");
+    state.state = image.state;
+    state.publish_tables(stream_.get());
+    check(cudaStreamSynchronize(stream_.get()), "restore");
+  }
+
+  model::ModelShape shape_;
+  Stream stream_;
+  ArenaLayout layout_;
+  RowPools pools_;
+  DeviceWeights weights_;
+  backend::BackendInfo info_;
+  mutable std::mutex mutex_;
+  mutable Pass pass_;
+};
+
+Result<cudaDeviceProp> usable_device(int index) {
+  int count = 0;
+  if (const cudaError_t status = cudaGetDeviceCount(&count); status != cudaSuccess || count == 0) {
+    return fail(ErrorCode::unsupported, "no CUDA device: {}",
+                status == cudaSuccess ? "none is installed" : cudaGetErrorString(status));
+  }
+  if (index < 0 || index >= count) {
+    return fail(ErrorCode::unsupported, "there is no CUDA device {}; this machine has {}", index, count);
+  }
+  cudaDeviceProp properties;
+  if (const cudaError_t status = cudaGetDeviceProperties(&properties, index); status != cudaSuccess) {
+    return fail(ErrorCode::unsupported, "CUDA device {}: {}", index, cudaGetErrorString(status));
+  }
+  if (properties.major < oldest_major) {
+    return fail(ErrorCode::unsupported,
+                "CUDA device {} ({}) has compute capability {}.{}; 8.0 or newer is needed", index,
+                properties.name, properties.major, properties.minor);
+  }
+  return properties;
+}
+
+}  // namespace
+
+bool available(std::string* why) {
+  const auto device = usable_device(0);
+  if (!device && why != nullptr) *why = device.error().message;
+  return device.has_value();
+}
+
+Result<std::unique_ptr<backend::Backend>> make_cuda_backend(const model::ModelShape& shape,
+                                                            const model::ModelWeights& weights,
+                                                            const CudaOptions& options) {
+  DS4_ASSIGN(const cudaDeviceProp device, usable_device(options.device));
+  try {
+    check(cudaSetDevice(options.device), "device");
+    size_t free_bytes = 0, total_bytes = 0;
+    check(cudaMemGetInfo(&free_bytes, &total_bytes), "memory of the device");
+    const ArenaLayout layout(shape);
+    const uint64_t weight_bytes = device_weight_bytes(weights), scratch = Pass::scratch_bytes(shape);
+    if (weight_bytes + scratch + 2 * layout.bytes > free_bytes) {
+      return fail(ErrorCode::out_of_memory,
+                  "the model needs {:.1f} GiB on the GPU ({:.1f} weights, {:.1f} scratch, {:.1f} for one "
+                  "session) but "
+                  "{:.1f} of {:.1f} GiB are free",
+                  static_cast<double>(weight_bytes + scratch + 2 * layout.bytes) / (1 << 30),
+                  static_cast<double>(weight_bytes) / (1 << 30), static_cast<double>(scratch) / (1 << 30),
+                  static_cast<double>(2 * layout.bytes) / (1 << 30),
+                  static_cast<double>(free_bytes) / (1 << 30), static_cast<double>(total_bytes) / (1 << 30));
+    }
+    return std::unique_ptr<backend::Backend>(new CudaBackend(shape, weights, options, device));
+  } catch (const CudaFailure& failure) {
+    return failure.error;
+  }
+}
+
+}  // namespace ds4::cuda

@@ -1,0 +1,13 @@
+#include "backend/cuda/device/cuda_error.hpp"
+
+#include "base/error.hpp"
+
+namespace ds4::cuda {
+
+void check(cudaError_t status, const char* what) {
+  if (status == cudaSuccess) return;
+  const ErrorCode code = status == cudaErrorMemoryAllocation ? ErrorCode::out_of_memory : ErrorCode::internal;
+  throw CudaFailure{fail(code, "CUDA: {}: {}", what, cudaGetErrorString(status))};
+}
+
+}  // namespace ds4::cuda

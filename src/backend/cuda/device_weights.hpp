@@ -1,0 +1,59 @@
+// The model's tensors in device memory: matrices as aligned planes, small vectors as F32.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "backend/cuda/device/device_buffer.hpp"
+#include "backend/cuda/device_types.hpp"
+#include "backend/cuda/hc/hyper_connection.hpp"
+#include "model/weights.hpp"
+
+namespace ds4::cuda {
+
+struct DeviceCompressor {
+  DeviceMatrix kv, gate;        // [width][d]
+  const float* ape = nullptr;   // [ratio][width]
+  const float* norm = nullptr;  // [dim]
+};
+
+struct DeviceLayer {
+  uint32_t ratio = 0;
+  DeviceMixer hc_attn, hc_ffn;
+  const float* attn_norm = nullptr;
+  const float* q_a_norm = nullptr;
+  const float* kv_norm = nullptr;
+  const float* sinks = nullptr;
+  const float* ffn_norm = nullptr;
+  DeviceMatrix q_a, q_b, kv, output_a, output_b;
+  DeviceCompressor compressor, index_compressor;
+  DeviceMatrix index_q_b, index_proj;
+  DeviceMatrix router;
+  const float* router_bias = nullptr;
+  const int32_t* router_table = nullptr;
+  DeviceMatrix gate_experts, up_experts, down_experts;  // [E * F][d], [E * F][d], [E * d][F]
+  DeviceMatrix gate_shared, up_shared, down_shared;
+};
+
+/// Bytes of device memory that the weights take, without loading them.
+uint64_t device_weight_bytes(const model::ModelWeights& weights);
+
+class DeviceWeights {
+ public:
+  /// Copies and repacks every tensor but the token embedding, which stays on the host. `progress` gets (done,
+  /// total) bytes. Throws CudaFailure.
+  DeviceWeights(const model::ModelWeights& weights, cudaStream_t stream,
+                const std::function<void(uint64_t, uint64_t)>& progress);
+
+  std::vector<DeviceLayer> layers;
+  DeviceMatrix output;
+  const float* output_norm = nullptr;
+  DeviceMixer hc_head;
+
+ private:
+  class Uploader;
+  std::vector<DeviceBuffer<uint8_t>> memory_;
+};
+
+}  // namespace ds4::cuda

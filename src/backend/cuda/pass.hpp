@@ -1,0 +1,51 @@
+// One pass of up to 16 rows through the model on the device, captured as a CUDA graph per row count.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "backend/cuda/device/device_buffer.hpp"
+#include "backend/cuda/device_types.hpp"
+#include "backend/cuda/device_weights.hpp"
+#include "model/shape.hpp"
+
+namespace ds4::cuda {
+
+/// Buffers, graphs and the stream of a backend. Not thread-safe.
+class Pass {
+ public:
+  /// Throws CudaFailure.
+  Pass(const model::ModelShape& shape, const DeviceWeights& weights, const model::Tensor& embedding,
+       cudaStream_t stream);
+  ~Pass();
+  Pass(const Pass&) = delete;
+  Pass& operator=(const Pass&) = delete;
+
+  /// Bytes that the constructor takes from the device.
+  static uint64_t scratch_bytes(const model::ModelShape& shape);
+
+  /// Computes `rows` (1..16); rows of one sequence follow each other in order. Streams stay on the device.
+  void run(std::span<const RowInfo> rows);
+  /// Logits of the last `count` rows of the pass before, to host memory [count][V]. Waits for them.
+  void logits(size_t count, float* out);
+
+ private:
+  struct Buffers;
+  void enqueue_layers(int rows);
+  void enqueue_layer(size_t index, int rows);
+  void attention(const DeviceLayer& layer, size_t index, int rows);
+  void attend_rows(const DeviceLayer& layer, size_t index, int rows);
+  void experts(const DeviceLayer& layer, int rows);
+
+  const model::ModelShape& shape_;
+  const DeviceWeights& weights_;
+  const model::Tensor embedding_;
+  cudaStream_t stream_;
+  std::unique_ptr<Buffers> buffers_;
+  std::array<cudaGraphExec_t, max_rows + 1> graphs_{};
+  int rows_ = 0;
+};
+
+}  // namespace ds4::cuda

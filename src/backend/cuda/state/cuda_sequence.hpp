@@ -1,0 +1,91 @@
+// State of one sequence in device memory (docs/model.md §2).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "backend/backend.hpp"
+#include "backend/cuda/device/device_buffer.hpp"
+#include "backend/cuda/device_types.hpp"
+#include "backend/cuda/state/page_pool.hpp"
+#include "model/shape.hpp"
+
+namespace ds4::cuda {
+
+/// The page pools of a backend.
+struct RowPools {
+  std::shared_ptr<PagePool> attention =
+      std::make_shared<PagePool>(size_t{rows_per_page} * attention_row_bytes);
+  std::shared_ptr<PagePool> index = std::make_shared<PagePool>(size_t{rows_per_page} * index_row_bytes);
+};
+
+/// Where the fixed-size parts of a sequence lie in its arena: rings and compressor states of all layers.
+struct ArenaLayout {
+  struct Layer {
+    size_t ring = 0, values = 0, scores = 0, index_values = 0, index_scores = 0;  // byte offsets
+  };
+  std::vector<Layer> layers;
+  size_t bytes = 0;
+
+  explicit ArenaLayout(const model::ModelShape& shape);
+};
+
+/// Everything but the device's page tables; copies share pages.
+struct CudaState {
+  uint64_t position = 0;
+  std::vector<RowTable> compressed, index;  // per layer; empty tables where a layer has none
+
+  CudaState(const model::ModelShape& shape, const RowPools& pools);
+  /// A copy that shares pages; both sides copy a page before they write to it again.
+  CudaState share() const;
+  size_t page_bytes() const;
+};
+
+class CudaSequence final : public backend::Sequence {
+ public:
+  /// Throws CudaFailure.
+  CudaSequence(const model::ModelShape& shape, const ArenaLayout& layout, const RowPools& pools,
+               cudaStream_t stream);
+
+  size_t position() const override { return state.position; }
+  size_t state_bytes() const override { return arena.bytes() + state.page_bytes(); }
+  void clear() override { state.position = 0; }
+
+  /// Room for the rows that `count` more tokens complete. Call before a pass.
+  void prepare_rows(size_t count, cudaStream_t stream);
+  /// Empties compressors and tables; the state of a new sequence.
+  void initialise(cudaStream_t stream);
+  /// Writes all page addresses to the device after `state` was replaced.
+  void publish_tables(cudaStream_t stream);
+
+  const LayerCache* layer_caches() const { return caches_.data(); }
+
+  CudaState state;
+  DeviceBuffer<uint8_t> arena;
+
+ private:
+  uint8_t** table(size_t layer, bool index) const;
+
+  const model::ModelShape& shape_;
+  const ArenaLayout& layout_;
+  std::vector<size_t> table_offset_;  // per layer, in addresses; index tables follow the compressed ones
+  std::vector<size_t> table_size_;
+  DeviceBuffer<uint8_t*> tables_;
+  DeviceBuffer<LayerCache> caches_;
+};
+
+/// A frozen copy: its own arena, shared pages.
+class CudaStateImage final : public backend::StateImage {
+ public:
+  /// Throws CudaFailure.
+  CudaStateImage(const CudaSequence& source, cudaStream_t stream);
+  size_t position() const override { return state.position; }
+  size_t size_bytes() const override { return arena.bytes() + state.page_bytes(); }
+
+  CudaState state;
+  DeviceBuffer<uint8_t> arena;
+};
+
+}  // namespace ds4::cuda

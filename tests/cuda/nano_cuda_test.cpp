@@ -1,0 +1,252 @@
+// The nano model on a GPU: against the reference values, against the CPU, and against itself along other
+// paths.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/cuda/cuda_backend.hpp"
+#include "support/loaded_model.hpp"
+#include "support/nano_goldens.hpp"
+
+namespace ds4 {
+namespace {
+
+using test::nano_goldens;
+using testing::must;
+
+const std::string bundled = DS4_SOURCE_DIR "/models/nano/nano.gguf";
+
+std::vector<Token> random_tokens(size_t count, uint64_t seed) {
+  std::vector<Token> tokens(count);
+  for (Token& token : tokens) {
+    seed = seed * 6364136223846793005ull + 1442695040888963407ull;
+    token = static_cast<Token>((seed >> 33) % 4096);
+  }
+  return tokens;
+}
+
+double relative_l2(std::span<const float> a, std::span<const float> b) {
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < b.size(); ++i) {
+    difference += (double{a[i]} - b[i]) * (double{a[i]} - b[i]);
+    norm += double{b[i]} * b[i];
+  }
+  return std::sqrt(difference / norm);
+}
+
+size_t best(std::span<const float> logits) {
+  return static_cast<size_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+// Difference between the two largest values.
+float margin(std::span<const float> logits) {
+  const size_t first = best(logits);
+  float second = -INFINITY;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (i != first) second = std::max(second, logits[i]);
+  }
+  return logits[first] - second;
+}
+
+class NanoCudaTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string why;
+    if (!cuda::available(&why)) GTEST_SKIP() << why;
+  }
+
+  // A model on the GPU, and the same on the CPU.
+  struct Pair {
+    explicit Pair(const std::string& path)
+        : cpu(path), gpu(must(cuda::make_cuda_backend(cpu.shape, cpu.weights, {}))) {}
+
+    std::unique_ptr<backend::Sequence> sequence() const { return must(gpu->create_sequence()); }
+    std::vector<float> prefill(backend::Sequence& state, std::span<const Token> tokens,
+                               size_t rows = 1) const {
+      std::vector<float> logits(rows * cpu.shape.vocabulary);
+      must(gpu->prefill(state, tokens, rows, logits, {}));
+      return logits;
+    }
+    std::vector<float> decode(backend::Sequence& state, Token token) const {
+      std::vector<float> logits(cpu.shape.vocabulary);
+      const backend::DecodeRow row{&state, token};
+      must(gpu->decode({&row, 1}, logits));
+      return logits;
+    }
+
+    testing::LoadedModel cpu;
+    std::unique_ptr<backend::Backend> gpu;
+  };
+
+  static void check_goldens(const Pair& model, double bound) {
+    const size_t vocabulary = model.cpu.shape.vocabulary;
+    size_t equal = 0, listed = 0;
+    for (const auto& golden : nano_goldens("qat")) {
+      const auto ids = golden.ids();
+      const size_t rows = std::min<size_t>(16, ids.size());
+      auto state = model.sequence();
+      auto logits = model.prefill(*state, ids, rows);
+      std::vector<float> last(logits.end() - static_cast<ptrdiff_t>(vocabulary), logits.end());
+      const double distance = relative_l2(last, golden.floats("logits_last"));
+      printf("%-16s relative L2 %.2e\n", golden.id().c_str(), distance);
+      EXPECT_LE(distance, bound) << golden.id();
+      const auto top = golden.ints("top20_ids");
+      const auto scores = golden.floats("top20_logprobs");
+      for (size_t row = 0; row < rows; ++row) {
+        const bool same =
+            best({logits.data() + row * vocabulary, vocabulary}) == static_cast<size_t>(top[row * 20]);
+        ++listed;
+        equal += same;
+        EXPECT_TRUE(same || scores[row * 20] - scores[row * 20 + 1] <= 0.5f)
+            << golden.id() << ", row " << row;
+      }
+      for (const Token expected : golden.greedy()) {
+        if (best(last) != static_cast<size_t>(expected)) {
+          EXPECT_LE(margin(last), 0.5f) << golden.id();
+          break;
+        }
+        last = model.decode(*state, expected);
+      }
+    }
+    printf("top-1 equal at %zu of %zu listed positions\n", equal, listed);
+  }
+};
+
+TEST_F(NanoCudaTest, BundledQ8MeetsTheGoldens) {
+  check_goldens(Pair(bundled), 1e-1);
+}
+
+TEST_F(NanoCudaTest, Bf16MeetsTheGoldens) {
+  check_goldens(Pair(DS4_NANO_DIR "/nano-bf16.gguf"), 3e-2);
+}
+
+TEST_F(NanoCudaTest, AgreesWithTheCpu) {
+  const Pair model(bundled);
+  const auto tokens = random_tokens(700, 1);
+  for (const size_t length :
+       {1ul, 3ul, 4ul, 5ul, 16ul, 17ul, 127ul, 128ul, 129ul, 255ul, 256ul, 257ul, 513ul, 700ul}) {
+    auto gpu = model.sequence();
+    auto cpu = model.cpu.sequence();
+    const auto ours = model.prefill(*gpu, {tokens.data(), length});
+    const auto theirs = model.cpu.prefill(*cpu, {tokens.data(), length});
+    printf("%4zu tokens: relative L2 %.2e\n", length, relative_l2(ours, theirs));
+    EXPECT_LE(relative_l2(ours, theirs), 1e-1) << length;
+    EXPECT_TRUE(best(ours) == best(theirs) || margin(theirs) <= 0.5f) << length;
+  }
+}
+
+TEST_F(NanoCudaTest, PathsAgree) {
+  const Pair model(bundled);
+  const auto tokens = random_tokens(600, 2);
+  auto single = model.sequence(), whole = model.sequence(), cut = model.sequence();
+  std::vector<float> one;
+  for (size_t i = 0; i < 520; ++i) one = model.decode(*single, tokens[i]);
+  const auto all = model.prefill(*whole, {tokens.data(), 520});
+  size_t begin = 0;
+  std::vector<float> pieces;
+  for (const size_t length : {1ul, 3ul, 4ul, 5ul, 127ul, 128ul, 129ul, 123ul}) {
+    pieces = model.prefill(*cut, {tokens.data() + begin, length});
+    begin += length;
+  }
+  ASSERT_EQ(begin, 520u);
+  printf("decode against prefill: %.2e, cut against whole: %.2e\n", relative_l2(one, all),
+         relative_l2(pieces, all));
+  EXPECT_EQ(one, all);
+  EXPECT_EQ(pieces, all);
+  for (size_t i = 520; i < 560; ++i) {
+    const auto a = model.decode(*single, tokens[i]), b = model.decode(*whole, tokens[i]);
+    ASSERT_EQ(a, b) << i;
+  }
+}
+
+TEST_F(NanoCudaTest, SameBitsAgain) {
+  const Pair model(bundled);
+  const auto tokens = random_tokens(300, 3);
+  auto a = model.sequence(), b = model.sequence();
+  EXPECT_EQ(model.prefill(*a, tokens, 300), model.prefill(*b, tokens, 300));
+}
+
+TEST_F(NanoCudaTest, BatchPlaceDoesNotMatter) {
+  const Pair model(bundled);
+  const size_t vocabulary = model.cpu.shape.vocabulary;
+  std::vector<std::unique_ptr<backend::Sequence>> together, alone;
+  for (size_t i = 0; i < backend::max_decode_rows; ++i) {
+    const auto prompt = random_tokens(1 + 41 * i, 11 + i);
+    together.push_back(model.sequence());
+    alone.push_back(model.sequence());
+    model.prefill(*together.back(), prompt);
+    model.prefill(*alone.back(), prompt);
+  }
+  std::vector<float> logits(together.size() * vocabulary);
+  for (size_t step = 0; step < 8; ++step) {
+    const auto tokens = random_tokens(together.size(), 100 + step);
+    std::vector<backend::DecodeRow> rows;
+    for (size_t i = 0; i < together.size(); ++i) rows.push_back({together[i].get(), tokens[i]});
+    must(model.gpu->decode(rows, logits));
+    for (size_t i = 0; i < together.size(); ++i) {
+      const auto expected = model.decode(*alone[i], tokens[i]);
+      ASSERT_TRUE(std::equal(expected.begin(), expected.end(),
+                             logits.begin() + static_cast<ptrdiff_t>(i * vocabulary)))
+          << "row " << i << ", step " << step;
+    }
+  }
+}
+
+TEST_F(NanoCudaTest, RestoredSnapshotContinuesExactly) {
+  const Pair model(bundled);
+  const auto tokens = random_tokens(600, 5);
+  for (const size_t length : {1ul, 3ul, 4ul, 127ul, 128ul, 129ul, 300ul, 511ul}) {
+    auto sequence = model.sequence();
+    model.prefill(*sequence, {tokens.data(), length});
+    const auto image = must(model.gpu->snapshot(*sequence));
+    std::vector<std::vector<float>> expected;
+    for (size_t i = length; i < length + 70; ++i) expected.push_back(model.decode(*sequence, tokens[i]));
+    auto restored = model.sequence();
+    for (int round = 0; round < 2; ++round) {
+      must(model.gpu->restore(*restored, *image));
+      for (size_t i = 0; i < expected.size(); ++i) {
+        ASSERT_EQ(model.decode(*restored, tokens[length + i]), expected[i]) << length << " + " << i;
+      }
+    }
+  }
+}
+
+TEST_F(NanoCudaTest, CancelledPrefillLeavesTheSequenceAsItWas) {
+  const Pair model(bundled);
+  const auto tokens = random_tokens(500, 13);
+  auto sequence = model.sequence(), untouched = model.sequence();
+  model.prefill(*sequence, {tokens.data(), 200});
+  model.prefill(*untouched, {tokens.data(), 200});
+  for (const int stop_after : {0, 1, 7}) {
+    int polls = 0;
+    backend::EvalControl control;
+    control.cancelled = [&] { return polls++ == stop_after; };
+    std::vector<float> logits(model.cpu.shape.vocabulary);
+    const auto done = model.gpu->prefill(*sequence, {tokens.data() + 200, 300}, 1, logits, control);
+    ASSERT_FALSE(done);
+    EXPECT_EQ(done.error().code, ErrorCode::cancelled);
+    ASSERT_EQ(sequence->position(), 200u);
+  }
+  EXPECT_EQ(model.prefill(*sequence, {tokens.data() + 200, 300}),
+            model.prefill(*untouched, {tokens.data() + 200, 300}));
+}
+
+TEST_F(NanoCudaTest, BadCallsAreErrors) {
+  const Pair model(bundled);
+  auto sequence = model.sequence();
+  std::vector<float> logits(4096);
+  const Token bad = 4096, good = 5;
+  EXPECT_EQ(model.gpu->prefill(*sequence, {&bad, 1}, 1, logits, {}).error().code,
+            ErrorCode::invalid_argument);
+  EXPECT_EQ(model.gpu->prefill(*sequence, {}, 0, logits, {}).error().code, ErrorCode::invalid_argument);
+  const std::vector<backend::DecodeRow> twice{{sequence.get(), good}, {sequence.get(), good}};
+  EXPECT_EQ(model.gpu->decode(twice, logits).error().code, ErrorCode::invalid_argument);
+  EXPECT_EQ(sequence->position(), 0u);
+}
+
+}  // namespace
+}  // namespace ds4
