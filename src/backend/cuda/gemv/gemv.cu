@@ -159,6 +159,11 @@ cudaError_t launch_class(const GemvJobs& jobs, int token_count, cudaStream_t str
   }
   for (int i = jobs.count; i <= GemvJobs::max_jobs; ++i) launch.first_block[i] = blocks;
   if (blocks == 0) return cudaSuccess;
+  if (tables) {  // with the partial sums more than the 48 KiB that need no asking
+    const cudaError_t status = cudaFuncSetAttribute(
+        gemv_kernel<tokens>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(iq2_tables_bytes));
+    if (status != cudaSuccess) return status;
+  }
   gemv_kernel<tokens><<<blocks, threads_per_block, tables ? iq2_tables_bytes : 0, stream>>>(launch);
   return cudaPeekAtLastError();
 }
