@@ -118,6 +118,9 @@ class ConfigReader {
       DS4_ASSIGN(*count, json_uint32(path_, config_, key));
     }
     DS4_ASSIGN(shape.max_context, json_uint32(path_, config_, "max_position_embeddings"));
+    if (shape.max_context < 2)
+      return fail(ErrorCode::format, "{}: max_position_embeddings {} leaves no room for a text", path_,
+                  shape.max_context);
     if (config_.contains("num_nextn_predict_layers")) {
       DS4_ASSIGN(result_.mtp_layers, json_uint32(path_, config_, "num_nextn_predict_layers"));
     }

@@ -19,10 +19,33 @@ namespace {
 using format::GgufWriter;
 using format::SafetensorsCheckpoint;
 
-Result<void> check_absent(const std::string& path, bool overwrite) {
+namespace fs = std::filesystem;
+
+/// True if `path` is one of the files a checkpoint is read from, by whatever name.
+bool is_checkpoint_file(const std::string& path, const std::string& folder) {
   std::error_code error;
-  if (overwrite || !std::filesystem::exists(path, error)) return {};
-  return fail(ErrorCode::invalid_argument, "{} exists already; use --overwrite to replace it", path);
+  fs::directory_iterator entry(folder, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const fs::path extension = entry->path().extension();
+    if (extension != ".json" && extension != ".safetensors") continue;
+    std::error_code ignored;
+    if (fs::equivalent(path, entry->path(), ignored)) return true;
+  }
+  return false;
+}
+
+/// Renaming puts the result in the place of whatever has its name.
+Result<void> check_output(const std::string& path, const ConvertOptions& options) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (!fs::exists(status)) return {};
+  if (!fs::is_regular_file(status))
+    return fail(ErrorCode::invalid_argument, "{} is not a regular file and will not be replaced", path);
+  if (!options.overwrite)
+    return fail(ErrorCode::invalid_argument, "{} exists already; use --overwrite to replace it", path);
+  if (is_checkpoint_file(path, options.checkpoint))
+    return fail(ErrorCode::invalid_argument, "{} is a file of the checkpoint", path);
+  return {};
 }
 
 Result<void> check_tables(const std::vector<MappedTensor>& tensors, uint32_t experts) {
@@ -119,11 +142,12 @@ void add_general_metadata(std::string_view architecture, std::string_view name, 
 
 class Conversion {
  public:
-  explicit Conversion(const ConvertOptions& options) : options_(options), encoder_(options.checkpoint) {}
+  explicit Conversion(const ConvertOptions& options)
+      : options_(options), encoder_(options.checkpoint, options.cancelled) {}
 
   Result<ConvertSummary> run() {
-    DS4_TRY(check_absent(options_.output, options_.overwrite));
-    if (with_mtp()) DS4_TRY(check_absent(options_.mtp_output, options_.overwrite));
+    DS4_TRY(check_output(options_.output, options_));
+    if (with_mtp()) DS4_TRY(check_output(options_.mtp_output, options_));
     DS4_ASSIGN(const CheckpointConfig config, read_checkpoint_config(options_.checkpoint));
     DS4_ASSIGN(const CheckpointTokenizer tokenizer,
                read_checkpoint_tokenizer(options_.checkpoint, config.shape.vocabulary));

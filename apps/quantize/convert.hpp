@@ -22,6 +22,9 @@ struct ConvertOptions {
   bool overwrite = false;
   /// Called before each tensor: its number from 1, the number of tensors, its name and its new type.
   std::function<void(size_t, size_t, std::string_view, std::string_view)> progress;
+  /// Polled before each source tensor; true ends the conversion with ErrorCode::cancelled and removes what
+  /// was written.
+  std::function<bool()> cancelled;
 };
 
 struct ConvertSummary {

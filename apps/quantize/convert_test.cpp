@@ -209,6 +209,33 @@ TEST_F(Convert, RefusesToReplaceAFileUnlessTold) {
   EXPECT_TRUE(convert());
 }
 
+TEST_F(Convert, DoesNotReplaceItsOwnInput) {
+  options_.overwrite = true;
+  checkpoint_.write(options_.checkpoint);
+  std::string input;
+  for (const auto& entry : std::filesystem::directory_iterator(options_.checkpoint)) {
+    if (entry.path().extension() == ".safetensors") input = entry.path();
+  }
+  const auto size = std::filesystem::file_size(input);
+  std::filesystem::create_symlink(input, folder_ + "/link");
+  for (const std::string& output :
+       {input, options_.checkpoint + "/../checkpoint/config.json", folder_ + "/link"}) {
+    options_.output = output;
+    const auto result = convert_checkpoint(options_);
+    ASSERT_FALSE(result) << output;
+    EXPECT_THAT(result.error().message, HasSubstr("is a file of the checkpoint"));
+  }
+  EXPECT_EQ(std::filesystem::file_size(input), size);
+}
+
+TEST_F(Convert, AnInterruptLeavesNothing) {
+  for (const int polls : {0, 1, 20}) {
+    int left = polls;
+    options_.cancelled = [&] { return left-- == 0; };
+    EXPECT_EQ(error(), "interrupted") << polls;
+  }
+}
+
 TEST_F(Convert, NamesTheTensorThatIsWrong) {
   const CheckpointFixture good;
   const std::pair<std::function<void(CheckpointFixture&)>, const char*> cases[] = {
@@ -281,6 +308,8 @@ TEST_F(Convert, ConfigMistakesNameTheKey) {
                 "expert_used_count 3 is more than"},
            Case{"[0, 4, 128, 0]", "[0, 4]", "compress_ratios has 2 values for 3 layers"},
            Case{"[0, 4, 128, 0]", "[0, 4, 100, 0]", "compress_ratios of layer 2 is 100"},
+           Case{"\"max_position_embeddings\": 1048576", "\"max_position_embeddings\": 1",
+                "max_position_embeddings 1 leaves no room"},
            Case{"\"eos_token_id\": 1", "\"eos_token_id\": 300", "token id 300 is outside"},
            Case{"{\"model_type\"", "[\"model_type\"", "not valid JSON"},
        }) {

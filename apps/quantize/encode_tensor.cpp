@@ -67,6 +67,7 @@ Result<void> TensorEncoder::check_values(const std::string& name, TensorType typ
 
 Result<void> TensorEncoder::write(const MappedTensor& tensor, TensorType type, format::GgufWriter& writer) {
   for (const Source& source : tensor.sources) {
+    if (cancelled_ && cancelled_()) return fail(ErrorCode::cancelled, "interrupted");
     if (source.format == SourceFormat::integer)
       DS4_TRY(write_table(source, writer));
     else

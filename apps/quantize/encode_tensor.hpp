@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,8 +16,9 @@ namespace ds4::quantize {
 /// Keeps its row buffers from one tensor to the next.
 class TensorEncoder {
  public:
-  /// `folder` is that of the checkpoint, for messages.
-  explicit TensorEncoder(std::string folder) : folder_(std::move(folder)) {}
+  /// `folder` is that of the checkpoint, for messages; `cancelled` may be empty.
+  TensorEncoder(std::string folder, std::function<bool()> cancelled)
+      : folder_(std::move(folder)), cancelled_(std::move(cancelled)) {}
 
   /// Writes all of `tensor` as `type`. An error if a value is not finite, or too large for `type`.
   Result<void> write(const MappedTensor& tensor, format::TensorType type, format::GgufWriter& writer);
@@ -28,6 +30,7 @@ class TensorEncoder {
   Result<void> write_table(const Source& source, format::GgufWriter& writer);
 
   std::string folder_;
+  std::function<bool()> cancelled_;
   std::vector<float> values_;       // one row
   std::vector<std::byte> encoded_;  // as many rows as fit about a megabyte
 };
