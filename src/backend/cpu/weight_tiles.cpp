@@ -216,7 +216,8 @@ void CodesToFloats(const CodeRow& in, size_t cols, float* out) {
   const hn::Rebind<int8_t, D> d8;
   for (size_t c = 0; c < cols; c += 16) {
     const auto scale = hn::Set(d, in.scales[c / kBlock]);
-    const auto minimum = hn::Set(d, kMins ? (c % kBlock == 0 ? in.min0 : in.min1)[c / kBlock] : 0.0f);
+    const float* mins = c % kBlock == 0 ? in.min0 : in.min1;
+    const auto minimum = hn::Set(d, kMins ? mins[c / kBlock] : 0.0f);
     for (size_t i = c; i < c + 16; i += hn::Lanes(d)) {
       auto value = hn::Mul(scale, hn::ConvertTo(d, hn::PromoteTo(di, hn::LoadU(d8, in.codes + i))));
       if constexpr (kMins) value = hn::Sub(value, minimum);
