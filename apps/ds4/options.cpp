@@ -60,9 +60,17 @@ Result<void> set_prompt(Options& o, PromptSource source, const std::string& valu
   return {};
 }
 
-Result<void> set_backend(const std::string& name) {
-  if (name == "auto" || name == "cpu") return {};
-  return fail(ErrorCode::invalid_argument, "this build has no backend '{}'; it has: auto, cpu", name);
+Result<void> set_backend(BackendChoice& backend, const std::string& name) {
+  if (name == "auto") {
+    backend = BackendChoice::automatic;
+  } else if (name == "cpu") {
+    backend = BackendChoice::cpu;
+  } else if (name == "cuda") {
+    backend = BackendChoice::cuda;
+  } else {
+    return fail(ErrorCode::invalid_argument, "there is no backend '{}'; there are: auto, cpu, cuda", name);
+  }
+  return {};
 }
 
 // clang-format off: a table reads best as one
@@ -97,10 +105,12 @@ constexpr OptionRow rows[] = {
      [](Options& o, const std::string& v) { return set_integer(o.max_tokens, "--tokens", v); }},
     {Section::runtime, "-t", "--threads", "N", "threads, 1 to 1024 [one per processor]",
      [](Options& o, const std::string& v) { return set_integer(o.threads, "--threads", v, 1, 1024); }},
-    {Section::runtime, "", "--backend", "NAME", "auto or cpu [auto]; the CPU is the only device of this build",
-     [](Options&, const std::string& v) { return set_backend(v); }},
+    {Section::runtime, "", "--backend", "NAME", "auto, cpu or cuda [auto]; auto takes a GPU where build and machine have one",
+     [](Options& o, const std::string& v) { return set_backend(o.backend, v); }},
     {Section::runtime, "", "--cpu", nullptr, "the same as --backend cpu",
-     [](Options&, const std::string&) { return Result<void>(); }},
+     [](Options& o, const std::string&) { return set_backend(o.backend, "cpu"); }},
+    {Section::runtime, "", "--cuda", nullptr, "the same as --backend cuda",
+     [](Options& o, const std::string&) { return set_backend(o.backend, "cuda"); }},
     {Section::runtime, "", "--prefill-chunk", "N", "prompt tokens processed at once, 1 to 65536 [4096]",
      [](Options& o, const std::string& v) { return set_integer(o.prefill_chunk_tokens, "--prefill-chunk", v, 1, 65536); }},
     {Section::runtime, "", "--quality", nullptr, "do not round activations to 8 bits before matrix products; slower",

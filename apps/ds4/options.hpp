@@ -6,6 +6,7 @@
 #include <string>
 
 #include "ds4/chat.hpp"
+#include "ds4/engine.hpp"
 #include "ds4/error.hpp"
 #include "ds4/sampling.hpp"
 
@@ -31,6 +32,7 @@ struct Options {
   std::string model_path;  // empty: search
   uint64_t context_tokens = 32768;
   size_t max_tokens = 50000;
+  BackendChoice backend = BackendChoice::automatic;
   unsigned threads = 0;  // 0: one per processor
   uint32_t prefill_chunk_tokens = 4096;
   bool exact_activations = false;

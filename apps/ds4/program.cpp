@@ -54,6 +54,7 @@ Result<Engine> open_engine(const Options& options, const std::string& path) {
   ProgressLine line;
   EngineOptions engine_options;
   engine_options.model_path = path;
+  engine_options.backend = options.backend;
   engine_options.threads = options.threads;
   engine_options.prefill_chunk = options.prefill_chunk_tokens;
   engine_options.exact_activations = options.exact_activations;

@@ -57,7 +57,12 @@ Result<std::unique_ptr<backend::Backend>> make_backend(const model::ModelShape& 
                                                        const EngineOptions& options) {
   const bool automatic = options.backend == BackendChoice::automatic;
   // Exact activations are a property of the CPU's kernels.
-  if (options.backend == BackendChoice::cuda || (automatic && !options.exact_activations && cuda::available(nullptr))) {
+  if (options.backend == BackendChoice::cuda && options.exact_activations) {
+    return fail(ErrorCode::unsupported,
+                "the CUDA backend always rounds activations to 8 bits; exact ones need the CPU");
+  }
+  if (options.backend == BackendChoice::cuda ||
+      (automatic && !options.exact_activations && cuda::available(nullptr))) {
     cuda::CudaOptions cuda;
     cuda.on_load_progress = options.on_load_progress;
     auto gpu = cuda::make_cuda_backend(shape, weights, cuda);
