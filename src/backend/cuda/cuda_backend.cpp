@@ -74,7 +74,7 @@ class CudaBackend final : public backend::Backend {
           restore_locked(state, before);
           return fail(ErrorCode::cancelled, "prefill was cancelled at token {}", before.position());
         }
-        const size_t count = std::min<size_t>(max_rows, tokens.size() - begin);
+        const size_t count = std::min<size_t>(max_pass_rows, tokens.size() - begin);
         advance(state, tokens.subspan(begin, count));
         const size_t end = begin + count;
         if (end > first_logits) {

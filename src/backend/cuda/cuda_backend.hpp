@@ -22,7 +22,8 @@ struct CudaOptions {
 /// True if this build has the backend and a device that can run it; otherwise `why` gets one sentence.
 bool available(std::string* why);
 
-/// Loads the weights. Errors: unsupported (no CUDA in this build, no usable device), out_of_memory with the numbers.
+/// Loads the weights. Errors: unsupported (no CUDA in this build, no usable device), out_of_memory with the
+/// numbers.
 Result<std::unique_ptr<backend::Backend>> make_cuda_backend(const model::ModelShape& shape,
                                                             const model::ModelWeights& weights,
                                                             const CudaOptions& options);

@@ -8,6 +8,8 @@
 #include "backend/cpu/rope.hpp"
 #include "backend/cuda/attention/attention.hpp"
 #include "backend/cuda/attention/heads.hpp"
+#include "backend/cuda/gemm/expert_gemm.hpp"
+#include "backend/cuda/gemm/gemm.hpp"
 #include "backend/cuda/gemv/gemv.hpp"
 #include "backend/cuda/gemv/quantize.hpp"
 #include "backend/cuda/hc/hyper_connection.hpp"
@@ -64,34 +66,37 @@ size_t attention_bytes(const model::ModelShape& shape) {
 
 struct Pass::Buffers {
   Buffers(const model::ModelShape& s, cudaStream_t stream)
-      : streams(size_t{max_rows} * 4 * s.width, "streams"),
-        partial(size_t{max_rows} * (s.width / mix_slice_columns) * mix_values, "mix values"),
-        mix_weights(size_t{max_rows} * 24, "mix weights"),
-        normed(max_rows, s.width, "sublayer input"),
-        q_low(max_rows, s.q_rank, "query rank"),
-        kv(size_t{max_rows} * model::head_dim, "KV rows"),
-        values(size_t{max_rows} * widest_compressor(), "compressor values"),
-        gates(size_t{max_rows} * widest_compressor(), "compressor gates"),
-        index_values(size_t{max_rows} * 2 * model::index_head_dim, "index compressor values"),
-        index_gates(size_t{max_rows} * 2 * model::index_head_dim, "index compressor gates"),
-        index_weights(size_t{max_rows} * s.index_heads, "index head weights"),
-        index_query(size_t{max_rows} * s.index_heads * model::index_head_dim, "index queries"),
+      : streams(size_t{max_pass_rows} * 4 * s.width, "streams"),
+        partial(size_t{max_pass_rows} * (s.width / mix_slice_columns) * mix_values, "mix values"),
+        mix_weights(size_t{max_pass_rows} * 24, "mix weights"),
+        normed(max_pass_rows, s.width, "sublayer input"),
+        q_low(max_pass_rows, s.q_rank, "query rank"),
+        kv(size_t{max_pass_rows} * model::head_dim, "KV rows"),
+        values(size_t{max_pass_rows} * widest_compressor(), "compressor values"),
+        gates(size_t{max_pass_rows} * widest_compressor(), "compressor gates"),
+        index_values(size_t{max_pass_rows} * 2 * model::index_head_dim, "index compressor values"),
+        index_gates(size_t{max_pass_rows} * 2 * model::index_head_dim, "index compressor gates"),
+        index_weights(size_t{max_pass_rows} * s.index_heads, "index head weights"),
+        index_query(size_t{max_pass_rows} * s.index_heads * model::index_head_dim, "index queries"),
         index_scores(size_t{max_rows} * score_stride(s), "index scores"),
-        selected(size_t{max_rows} * s.index_top_k, "selected rows"),
-        query(max_rows, s.q_width(), "queries"),
-        attended(max_rows, s.q_width(), "attention output"),
+        selected(size_t{max_pass_rows} * s.index_top_k, "selected rows"),
+        query(max_pass_rows, s.q_width(), "queries"),
+        attended(max_pass_rows, s.q_width(), "attention output"),
         attention_scratch(attention_bytes(s), "attention partial sums"),
-        low(max_rows, s.low_width(), "output low rank"),
-        sublayer(size_t{max_rows} * s.width, "sublayer output"),
-        router(size_t{max_rows} * s.experts, "router logits"),
-        experts(size_t{max_rows} * s.experts_used, "selected experts"),
-        expert_weights(size_t{max_rows} * s.experts_used, "expert weights"),
-        mid(size_t{max_rows} * (s.experts_used + 1), s.expert_width, "expert activations"),
+        low(max_pass_rows, s.low_width(), "output low rank"),
+        sublayer(size_t{max_pass_rows} * s.width, "sublayer output"),
+        router(size_t{max_pass_rows} * s.experts, "router logits"),
+        experts(size_t{max_pass_rows} * s.experts_used, "selected experts"),
+        expert_weights(size_t{max_pass_rows} * s.experts_used, "expert weights"),
+        mid(size_t{max_pass_rows} * (s.experts_used + 1), s.expert_width, "expert activations"),
+        expert_groups(expert_groups_bytes(max_pass_rows, s.experts_used, s.experts), "expert groups"),
+        expert_products(expert_products_bytes(max_pass_rows, s.experts_used, s.width) / sizeof(float),
+                        "expert products"),
         logits(size_t{max_rows} * s.vocabulary, "logits"),
-        rows(max_rows, "row descriptions"),
+        rows(max_pass_rows, "row descriptions"),
         frequencies(2 * cpu::rope_pairs, "rotation frequencies"),
-        host_rows(max_rows, "row descriptions"),
-        host_streams(size_t{max_rows} * 4 * s.width, "embedding rows") {
+        host_rows(max_pass_rows, "row descriptions"),
+        host_streams(size_t{max_pass_rows} * 4 * s.width, "embedding rows") {
     for (const bool compressed : {false, true}) {
       const auto table = cpu::rope_frequencies(compressed);
       check(cudaMemcpyAsync(frequencies.data() + (compressed ? cpu::rope_pairs : 0), table.data(),
@@ -118,6 +123,8 @@ struct Pass::Buffers {
   DeviceBuffer<int32_t> experts;
   DeviceBuffer<float> expert_weights;
   ActivationBuffer mid;
+  DeviceBuffer<uint8_t> expert_groups;
+  DeviceBuffer<float> expert_products;
   DeviceBuffer<float> logits;
   DeviceBuffer<RowInfo> rows;
   DeviceBuffer<float> frequencies;
@@ -126,11 +133,13 @@ struct Pass::Buffers {
 };
 
 uint64_t Pass::scratch_bytes(const model::ModelShape& s) {
-  const uint64_t rows = max_rows;
-  return sizeof(float) * rows *
-             (5 * s.width + widest_compressor() * 2 + score_stride(s) + s.vocabulary + s.experts) +
+  const uint64_t rows = max_pass_rows;
+  return sizeof(float) * rows * (5 * s.width + widest_compressor() * 2 + s.experts) +
+         sizeof(float) * max_rows * (score_stride(s) + s.vocabulary) +
          ActivationBuffer::bytes(rows, s.width + s.q_rank + 2 * s.q_width() + s.low_width()) +
          ActivationBuffer::bytes(rows * (s.experts_used + 1), s.expert_width) + attention_bytes(s) +
+         expert_groups_bytes(max_pass_rows, s.experts_used, s.experts) +
+         expert_products_bytes(max_pass_rows, s.experts_used, s.width) +
          (uint64_t{128} << 20);  // graphs, staging, page tables
 }
 
@@ -167,6 +176,7 @@ void Pass::run(std::span<const RowInfo> rows) {
   check(cudaMemcpyAsync(b.streams.data(), b.host_streams.data(), rows.size() * 4 * d * sizeof(float),
                         cudaMemcpyHostToDevice, stream_),
         "embedding rows");
+  if (rows_ > max_rows) return enqueue_layers(rows_);  // long enough that launching costs nothing
   cudaGraphExec_t& graph = graphs_[rows.size()];
   if (graph == nullptr) {
     cudaGraph_t captured = nullptr;
@@ -199,6 +209,11 @@ void Pass::enqueue_layer(size_t index, int rows) {
   check(leave_and_mix(streams, buffers_->sublayer.data(), &next, rows, stream_), "leave_and_mix");
 }
 
+// Few rows are bound by reading the weights, many by arithmetic.
+void Pass::multiply(const GemvJobs& jobs, int rows, const char* what) {
+  check(rows <= max_rows ? gemv(jobs, rows, stream_) : gemm(jobs, rows, stream_), what);
+}
+
 void Pass::attention(const DeviceLayer& layer, size_t index, int rows) {
   Buffers& b = *buffers_;
   const bool indexed = layer.ratio == model::csa_ratio;
@@ -208,7 +223,7 @@ void Pass::attention(const DeviceLayer& layer, size_t index, int rows) {
     jobs.job[jobs.count++] = {w, x, out, stride, rows_per_group, group_cols};
   };
   const auto launch = [&](const char* what) {
-    check(gemv(jobs, rows, stream_), what);
+    multiply(jobs, rows, what);
     jobs = {};
   };
 
@@ -266,50 +281,62 @@ void Pass::attention(const DeviceLayer& layer, size_t index, int rows) {
 void Pass::attend_rows(const DeviceLayer& layer, size_t index, int rows) {
   Buffers& b = *buffers_;
   const bool indexed = layer.ratio == model::csa_ratio;
-  const float* frequencies = b.frequencies.data() + (layer.ratio == 0 ? 0 : cpu::rope_pairs);
   HeadsArguments heads;
   heads.rows = b.rows.data();
   heads.row_count = static_cast<uint32_t>(rows);
   heads.heads = shape_.heads;
   heads.query = b.query.f32.data();
-  heads.frequencies = frequencies;
+  heads.frequencies = b.frequencies.data() + (layer.ratio == 0 ? 0 : cpu::rope_pairs);
   heads.index_heads = indexed ? shape_.index_heads : 0;
   heads.top_k = shape_.index_top_k;
   heads.index_query = b.index_query.data();
   check(prepare_heads(heads, stream_), "prepare_heads");
 
+  // In slices of what a decode pass has, so that the scratch need not grow with the pass.
+  for (int first = 0; first < rows; first += max_rows) {
+    attend_slice(layer, index, first, std::min(max_rows, rows - first));
+  }
+}
+
+void Pass::attend_slice(const DeviceLayer& layer, size_t index, int first, int rows) {
+  Buffers& b = *buffers_;
+  const bool indexed = layer.ratio == model::csa_ratio;
+  const size_t width = shape_.q_width();
+  uint32_t* selected = b.selected.data() + static_cast<size_t>(first) * shape_.index_top_k;
   if (indexed) {
     IndexerArguments search;
-    search.rows = b.rows.data();
+    search.rows = b.rows.data() + first;
     search.row_count = static_cast<uint32_t>(rows);
     search.layer = static_cast<uint32_t>(index);
     search.heads = shape_.index_heads;
     search.top_k = shape_.index_top_k;
-    search.query = b.index_query.data();
-    search.head_weights = b.index_weights.data();
-    search.scores = b.index_scores.data();
     search.max_compressed = most_compressed(shape_, layer.ratio);
-    search.selected = b.selected.data();
+    search.query =
+        b.index_query.data() + static_cast<size_t>(first) * shape_.index_heads * model::index_head_dim;
+    search.head_weights = b.index_weights.data() + static_cast<size_t>(first) * shape_.index_heads;
+    search.scores = b.index_scores.data();
+    search.selected = selected;
     check(score_index_rows(search, stream_), "score_index_rows");
     check(select_rows(search, stream_), "select_rows");
   }
 
+  const size_t begin = static_cast<size_t>(first) * width;
   AttentionArguments arguments;
-  arguments.rows = b.rows.data();
+  arguments.rows = b.rows.data() + first;
   arguments.row_count = static_cast<uint32_t>(rows);
   arguments.heads = shape_.heads;
   arguments.layer = static_cast<uint32_t>(index);
   arguments.ratio = layer.ratio;
   arguments.top_k = shape_.index_top_k;
   arguments.max_compressed = most_compressed(shape_, layer.ratio);
-  arguments.query = b.query.f32.data();
+  arguments.query = b.query.f32.data() + begin;
   arguments.sinks = layer.sinks;
-  arguments.frequencies = frequencies;
-  arguments.selected = indexed ? b.selected.data() : nullptr;
+  arguments.frequencies = b.frequencies.data() + (layer.ratio == 0 ? 0 : cpu::rope_pairs);
+  arguments.selected = indexed ? selected : nullptr;
   arguments.scratch = b.attention_scratch.data();
-  arguments.out = b.attended.f32.data();
-  arguments.codes = b.attended.codes.data();
-  arguments.scales = b.attended.scales.data();
+  arguments.out = b.attended.f32.data() + begin;
+  arguments.codes = b.attended.codes.data() + begin;
+  arguments.scales = b.attended.scales.data() + begin / 32;
   check(attend(arguments, stream_), "attend");
 }
 
@@ -317,7 +344,7 @@ void Pass::experts(const DeviceLayer& layer, int rows) {
   Buffers& b = *buffers_;
   GemvJobs jobs;
   jobs.job[jobs.count++] = {layer.router, b.normed.view(), b.router.data(), shape_.experts, 0, 0};
-  check(gemv(jobs, rows, stream_), "router");
+  multiply(jobs, rows, "router");
   RouteJob routing;
   routing.logits = b.router.data();
   routing.rows = b.rows.data();
@@ -343,7 +370,13 @@ void Pass::experts(const DeviceLayer& layer, int rows) {
   gate_up.tokens = tokens;
   gate_up.experts_per_token = shape_.experts_used;
   gate_up.features = shape_.expert_width;
-  check(experts_gate_up(gate_up, stream_), "experts_gate_up");
+  // Few rows stream the weights of their experts, many are grouped by expert.
+  const bool grouped = rows > max_rows;
+  const ExpertGroups groups{b.experts.data(), tokens, shape_.experts_used, shape_.experts,
+                            b.expert_groups.data()};
+  if (grouped) check(expert_groups(groups, stream_), "expert_groups");
+  check(grouped ? expert_gemm_gate_up(gate_up, groups, stream_) : experts_gate_up(gate_up, stream_),
+        "experts_gate_up");
   check(quantize({b.mid.f32.data(), b.mid.codes.data(), b.mid.scales.data(),
                   tokens * (shape_.experts_used + 1), b.mid.width, b.mid.width},
                  stream_),
@@ -358,24 +391,29 @@ void Pass::experts(const DeviceLayer& layer, int rows) {
   down.tokens = tokens;
   down.experts_per_token = shape_.experts_used;
   down.outputs = shape_.width;
-  check(experts_down(down, stream_), "experts_down");
+  check(grouped ? expert_gemm_down(down, groups, b.expert_products.data(), stream_)
+                : experts_down(down, stream_),
+        "experts_down");
 }
 
 void Pass::logits(size_t count, float* out) {
   Buffers& b = *buffers_;
   const StreamBuffers streams = b.stream_buffers(static_cast<int>(shape_.width));
   check(enter_head(streams, weights_.hc_head, weights_.output_norm, rows_, stream_), "enter_head");
-  GemvJobs jobs;
-  const size_t skip = static_cast<size_t>(rows_) - count;
-  DeviceActivations x = b.normed.view();
-  x.f32 += skip * x.stride;
-  x.codes += skip * x.stride;
-  x.scales += skip * x.stride / 32;
-  jobs.job[jobs.count++] = {weights_.output, x, b.logits.data(), shape_.vocabulary, 0, 0};
-  check(gemv(jobs, static_cast<int>(count), stream_), "output");
-  check(cudaMemcpyAsync(out, b.logits.data(), count * shape_.vocabulary * sizeof(float),
-                        cudaMemcpyDeviceToHost, stream_),
-        "logits");
+  for (size_t done = 0; done < count; done += max_rows) {
+    const size_t n = std::min<size_t>(max_rows, count - done),
+                 skip = static_cast<size_t>(rows_) - count + done;
+    DeviceActivations x = b.normed.view();
+    x.f32 += skip * x.stride;
+    x.codes += skip * x.stride;
+    x.scales += skip * x.stride / 32;
+    GemvJobs jobs;
+    jobs.job[jobs.count++] = {weights_.output, x, b.logits.data(), shape_.vocabulary, 0, 0};
+    check(gemv(jobs, static_cast<int>(n), stream_), "output");
+    check(cudaMemcpyAsync(out + done * shape_.vocabulary, b.logits.data(),
+                          n * shape_.vocabulary * sizeof(float), cudaMemcpyDeviceToHost, stream_),
+          "logits");
+  }
   check(cudaStreamSynchronize(stream_), "pass");
 }
 

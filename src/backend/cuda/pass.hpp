@@ -1,4 +1,5 @@
-// One pass of up to 16 rows through the model on the device, captured as a CUDA graph per row count.
+// One pass of rows through the model on the device. Passes of up to 16 rows are captured as a CUDA graph per
+// row count.
 #pragma once
 
 #include <array>
@@ -9,6 +10,7 @@
 #include "backend/cuda/device/device_buffer.hpp"
 #include "backend/cuda/device_types.hpp"
 #include "backend/cuda/device_weights.hpp"
+#include "backend/cuda/gemv/gemv.hpp"
 #include "model/shape.hpp"
 
 namespace ds4::cuda {
@@ -26,7 +28,8 @@ class Pass {
   /// Bytes that the constructor takes from the device.
   static uint64_t scratch_bytes(const model::ModelShape& shape);
 
-  /// Computes `rows` (1..16); rows of one sequence follow each other in order. Streams stay on the device.
+  /// Computes `rows` (1..max_pass_rows); rows of one sequence follow each other in order. Streams stay on the
+  /// device.
   void run(std::span<const RowInfo> rows);
   /// Logits of the last `count` rows of the pass before, to host memory [count][V]. Waits for them.
   void logits(size_t count, float* out);
@@ -37,6 +40,8 @@ class Pass {
   void enqueue_layer(size_t index, int rows);
   void attention(const DeviceLayer& layer, size_t index, int rows);
   void attend_rows(const DeviceLayer& layer, size_t index, int rows);
+  void attend_slice(const DeviceLayer& layer, size_t index, int first, int rows);
+  void multiply(const GemvJobs& jobs, int rows, const char* what);
   void experts(const DeviceLayer& layer, int rows);
 
   const model::ModelShape& shape_;

@@ -1,14 +1,12 @@
 // What:   the small work between a layer's first projections and its attention: query rank norm, KV row,
-// compressors
-//         (docs/model.md §5.1, §6).
-// Layout: rows of a sequence follow each other; the first one's block walks a compressor through all of them.
-// Needs:  pages for the rows that complete in this pass; ring slots for window + pass.
-// Bytes:  per row 4 KB of KV in, 584 B out; compressor state 16 KB (ratio 4) or 4 KB (ratio 128) a token, all
-// of it
-//         once a window.
-// Why:    four independent roles share one launch. A compressor is sequential in its tokens and independent
-// between
-//         columns, so one block per sequence, a thread a column, is as parallel as it gets.
+//         compressors (docs/model.md §5.1, §6).
+// Layout: rows of a sequence follow each other; a block for every role and row.
+// Needs:  pages for the rows that complete in this pass; ring slots for the window and the pass.
+// Bytes:  per row 2 KB of KV in and 584 B out; 16 KB (ratio 4) or 4 KB (ratio 128) of compressor state a
+// token. Why:    four independent roles share one launch. A window is pooled by the block of the token that
+// completes it,
+//         from the projections and the old state, so rows of a prefill pass do not wait for each other; the
+//         new state is written when nobody reads the old one any more.
 #include "backend/cuda/attention/rope.cuh"
 #include "backend/cuda/attention/row_codec.cuh"
 #include "backend/cuda/device/reduce.cuh"
@@ -67,63 +65,112 @@ __device__ void kv_row(const CacheUpdate& u, const RowInfo& info, int row, Share
   if (threadIdx.x < 32) encode_attention_row(s.row, slot, threadIdx.x);
 }
 
-// Softmax-pooled column of a complete window.
-__device__ float pool_column(const float* values, const float* scores, uint32_t ratio, int dim, int column) {
-  const int width = ratio == 4 ? 2 * dim : dim, count = ratio == 4 ? 8 : static_cast<int>(ratio);
-  // Ratio 4: the previous window gives its first half of columns, the current one its second half.
-  const auto place = [=](int k) {
-    return static_cast<size_t>(k) * width + (ratio == 4 && k >= 4 ? dim : 0) + column;
-  };
-  float max = scores[place(0)];
-  for (int k = 1; k < count; ++k) max = fmaxf(max, scores[place(k)]);
-  float weights = 0, sum = 0;
-  for (int k = 0; k < count; ++k) {
-    const float weight = expf(scores[place(k)] - max);
-    weights += weight;
-    sum = fmaf(weight, values[place(k)], sum);
+// Where a compressor's tokens are before their window is pooled: those of the pass in the projections, older
+// ones in the state (docs/model.md §11.3).
+struct Windows {
+  const CompressorJob& job;
+  float* values;  // state
+  float* scores;
+  int64_t first;  // position of the sequence's first token in the pass
+  int64_t row;    // its row
+  int ratio, dim, width;
+
+  __device__ Windows(const CacheUpdate& u, const CompressorJob& compressor, const RowInfo& info, int info_row,
+                     bool indexer)
+      : job(compressor),
+        first(static_cast<int64_t>(info.position) - info.place),
+        row(info_row - static_cast<int>(info.place)),
+        ratio(static_cast<int>(u.ratio)) {
+    const LayerCache& cache = info.layers[u.layer];
+    values = indexer ? cache.index_values : cache.values;
+    scores = indexer ? cache.index_scores : cache.scores;
+    dim = indexer ? index_head : head;
+    width = ratio == 4 ? 2 * dim : dim;
   }
-  return sum / weights;
+  // State row of an older token: of the open window, or (ratio 4) of the one before it.
+  __device__ int64_t state_row(int64_t token) const {
+    return token % ratio + (ratio == 4 && token >= first / ratio * ratio ? 4 : 0);
+  }
+  __device__ float value(int64_t token, int column) const {
+    return token >= first ? job.values[(row + token - first) * width + column]
+                          : values[state_row(token) * width + column];
+  }
+  __device__ float score(int64_t token, int column) const {
+    return token >= first
+               ? job.gates[(row + token - first) * width + column] + job.ape[token % ratio * width + column]
+               : scores[state_row(token) * width + column];
+  }
+  // Softmax-pooled column of the window that ends with token `last`. Ratio 4: the window before it gives the
+  // first half of its columns (nothing at the start of the sequence), the window itself the second half.
+  __device__ float pool(int64_t last, int column) const {
+    const int64_t end = last + 1, begin = max(int64_t{0}, end - (ratio == 4 ? 8 : ratio));
+    const auto place = [&](int64_t token) { return ratio == 4 && token >= end - 4 ? dim + column : column; };
+    float largest = -INFINITY;
+    for (int64_t t = begin; t < end; ++t) largest = fmaxf(largest, score(t, place(t)));
+    float weights = 0, sum = 0;
+    for (int64_t t = begin; t < end; ++t) {
+      const float weight = expf(score(t, place(t)) - largest);
+      weights += weight;
+      sum = fmaf(weight, value(t, place(t)), sum);
+    }
+    return sum / weights;
+  }
+};
+
+// The compressed row that this token completes.
+__device__ void pool_row(const CacheUpdate& u, const CompressorJob& job, const RowInfo& info, int row,
+                         bool indexer, Shared& s) {
+  const Windows windows(u, job, info, row, indexer);
+  if (threadIdx.x < windows.dim)
+    s.row[threadIdx.x] = windows.pool(static_cast<int64_t>(info.position), threadIdx.x);
+  __syncthreads();
+  normalise(s, job.norm, windows.dim);
+  rotate_tail(s, windows.dim, info.position + 1 - u.ratio, layer_frequencies(u.frequencies, u.ratio));
+  if (threadIdx.x >= 32) return;
+  const LayerCache& cache = info.layers[u.layer];
+  const uint64_t index = info.position / u.ratio;
+  if (indexer) {
+    float v[4];
+    for (int k = 0; k < 4; ++k) v[k] = s.row[4 * threadIdx.x + k];
+    encode_index_row(v, cache.index_pages[index / rows_per_page] + index % rows_per_page * index_row_bytes,
+                     threadIdx.x);
+  } else {
+    encode_attention_row(
+        s.row, cache.pages[index / rows_per_page] + index % rows_per_page * attention_row_bytes, threadIdx.x);
+  }
 }
 
-__device__ void compress(const CacheUpdate& u, const CompressorJob& job, const RowInfo& first, int row,
-                         bool indexer, Shared& s) {
-  const LayerCache& cache = first.layers[u.layer];
-  float* values = indexer ? cache.index_values : cache.values;
-  float* scores = indexer ? cache.index_scores : cache.scores;
-  const int dim = indexer ? index_head : head, width = u.ratio == 4 ? 2 * dim : dim;
-  for (uint32_t i = 0; i < first.rows_of_sequence; ++i) {
-    const uint64_t position = first.position + i;
-    const int place = static_cast<int>(position % u.ratio), state_row = u.ratio == 4 ? 4 + place : place;
-    const size_t in = (static_cast<size_t>(row) + i) * width, state = static_cast<size_t>(state_row) * width;
-    for (int c = threadIdx.x; c < width; c += threads) {
-      values[state + c] = job.values[in + c];
-      scores[state + c] = job.gates[in + c] + job.ape[place * width + c];
-    }
-    if (place + 1 != static_cast<int>(u.ratio)) continue;
-    __syncthreads();
-    if (threadIdx.x < dim) s.row[threadIdx.x] = pool_column(values, scores, u.ratio, dim, threadIdx.x);
-    __syncthreads();
-    normalise(s, job.norm, dim);
-    rotate_tail(s, dim, position + 1 - u.ratio, layer_frequencies(u.frequencies, u.ratio));
-    const uint64_t index = position / u.ratio;
-    if (threadIdx.x < 32 && indexer) {
-      float v[4];
-      for (int k = 0; k < 4; ++k) v[k] = s.row[4 * threadIdx.x + k];
-      encode_index_row(v, cache.index_pages[index / rows_per_page] + index % rows_per_page * index_row_bytes,
-                       threadIdx.x);
-    } else if (threadIdx.x < 32) {
-      encode_attention_row(s.row,
-                           cache.pages[index / rows_per_page] + index % rows_per_page * attention_row_bytes,
-                           threadIdx.x);
-    }
-    if (u.ratio == 4) {
-      for (int c = threadIdx.x; c < 4 * width; c += threads) {
-        values[c] = values[4 * width + c];
-        scores[c] = scores[4 * width + c];
+// The state after the pass: ratio 4 keeps the last complete window in rows 0..3 and the open one in rows 4..;
+// ratio 128 the open window. Runs after all pooling of the sequence; `info` is its first row.
+__device__ void store_state(const CacheUpdate& u, const CompressorJob& job, const RowInfo& info, int row,
+                            bool indexer) {
+  const Windows windows(u, job, info, row, indexer);
+  const int width = windows.width;
+  const int64_t begin = windows.first, end = begin + info.rows_of_sequence,
+                open = end / windows.ratio * windows.ratio;
+  for (int c = threadIdx.x; c < width; c += threads) {
+    if (windows.ratio == 4 && open > begin) {
+      for (int k = 0; k < 4; ++k) {
+        windows.values[k * width + c] = windows.value(open - 4 + k, c);
+        windows.scores[k * width + c] = windows.score(open - 4 + k, c);
       }
     }
-    __syncthreads();
+    for (int64_t t = max(begin, open); t < end; ++t) {
+      const int64_t state = (t % windows.ratio + (windows.ratio == 4 ? 4 : 0)) * width + c;
+      windows.values[state] = windows.value(t, c);
+      windows.scores[state] = windows.score(t, c);
+    }
   }
+}
+
+// A lone token is pooled and stored by one block; where a sequence has more rows, others still read the old
+// state.
+__device__ void compress(const CacheUpdate& u, const CompressorJob& job, const RowInfo& info, int row,
+                         bool indexer, Shared& s) {
+  if ((info.position + 1) % u.ratio == 0) pool_row(u, job, info, row, indexer, s);
+  if (info.rows_of_sequence > 1) return;
+  __syncthreads();
+  store_state(u, job, info, row, indexer);
 }
 
 __global__ void __launch_bounds__(threads) update_kernel(CacheUpdate u) {
@@ -138,12 +185,19 @@ __global__ void __launch_bounds__(threads) update_kernel(CacheUpdate u) {
       kv_row(u, info, row, s);
       break;
     case 2:
-      if (info.place == 0) compress(u, u.compressor, info, row, false, s);
+      compress(u, u.compressor, info, row, false, s);
       break;
     default:
-      if (info.place == 0) compress(u, u.index_compressor, info, row, true, s);
+      compress(u, u.index_compressor, info, row, true, s);
       break;
   }
+}
+
+__global__ void __launch_bounds__(threads) store_kernel(CacheUpdate u) {
+  const int row = blockIdx.y;
+  const RowInfo info = u.rows[row];
+  if (info.place != 0 || info.rows_of_sequence == 1) return;
+  store_state(u, blockIdx.x == 0 ? u.compressor : u.index_compressor, info, row, blockIdx.x == 1);
 }
 
 }  // namespace
@@ -151,6 +205,9 @@ __global__ void __launch_bounds__(threads) update_kernel(CacheUpdate u) {
 cudaError_t update_caches(const CacheUpdate& update, int rows, cudaStream_t stream) {
   const unsigned roles = update.ratio == 0 ? 2 : update.ratio == 4 ? 4 : 3;
   update_kernel<<<dim3(roles, static_cast<unsigned>(rows)), threads, 0, stream>>>(update);
+  if (rows > 1 && roles > 2) {
+    store_kernel<<<dim3(roles - 2, static_cast<unsigned>(rows)), threads, 0, stream>>>(update);
+  }
   return cudaGetLastError();
 }
 
