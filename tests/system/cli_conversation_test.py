@@ -93,6 +93,11 @@ class Conversation(unittest.TestCase):
         terminal.send("/read /\r")
         terminal.expect(r"cannot read /")
         terminal.expect(PROMPT)
+        terminal.send("/read /dev/tty\r")
+        terminal.settle(0.5)
+        terminal.send("\x03")
+        terminal.expect("reading /dev/tty was stopped|/dev/tty: Interrupted")
+        terminal.expect(PROMPT)
         terminal.send("/read\r")
         terminal.expect(r"needs the name of a file")
         with tempfile.NamedTemporaryFile("w") as file:
