@@ -1,8 +1,8 @@
 // Matrix times 1..16 activation rows, up to eight matrices of any formats in one launch.
 // Layout: planes and activations of device_types.hpp; out[token * out_stride + row].
-// Preconditions: gemv.hpp. A block belongs to one job (prefix of block counts); warps take 1, 2 or 4 rows
+// Preconditions: gemv.hpp. A block belongs to one job (prefix of block counts); warps take 2 or 4 rows
 // each. Bytes: every weight byte once, activations from L1; FLOPs 2 * rows * cols * tokens. Memory bound to 8
-// tokens, near the dp4a rate at 16. Why: a lane streams 16 bytes per row and step with 4 to 8 loads in
+// tokens, near the dp4a rate at 16. Why: a lane streams 16 bytes per row and step with 2 to 8 loads in
 // flight, and decodes once for all tokens; more rows per warp amortise the activation loads. Matrices of few
 // long rows are split over four warps.
 #include "backend/cuda/gemv/gemv.hpp"
@@ -31,24 +31,19 @@ struct Tile {
   int rows, unroll;
 };
 template <int tokens>
-__host__ __device__ constexpr Tile tile_of(TensorType type, bool short_rows) {
+__host__ __device__ constexpr Tile tile_of(TensorType type) {
   const bool wide = chunk_columns(type) >= 32;  // many decoded registers for a row
   const bool plain = chunk_columns(type) <= 8;  // F32 activations take as many registers as the weights
-  if (tokens == 1) return short_rows ? Tile{wide ? 2 : 4, 2} : Tile{1, wide ? 4 : 8};
+  if (tokens == 1) return {2, wide ? 1 : 2};
   if (tokens == 2) return {2, wide ? 1 : plain ? 2 : 4};
   if (wide) return {2, 1};
   return {4, plain || tokens == 16 ? 1 : 2};
 }
 
-/// Up to four chunks per lane: not enough loads in one row.
-__host__ __device__ constexpr bool has_short_rows(const DeviceMatrix& w) {
-  return !is_split(w) && w.cols / chunk_columns(w.type) <= 128;
-}
-
-template <TensorType type, int tokens, bool short_rows>
-__device__ __forceinline__ void run_tile(const GemvJob& job, uint32_t block, uint32_t token_count,
-                                         const uint8_t* tables, float* partials) {
-  constexpr Tile tile = tile_of<tokens>(type, short_rows);
+template <TensorType type, int tokens>
+__device__ __forceinline__ void run_job(const GemvJob& job, uint32_t block, uint32_t token_count,
+                                        const uint8_t* tables, float* partials) {
+  constexpr Tile tile = tile_of<tokens>(type);
   constexpr int count = tile.rows * tokens;
   const bool split = is_split(job.w);
   const uint32_t warp = threadIdx.x / 32;
@@ -88,17 +83,9 @@ __device__ __forceinline__ void run_tile(const GemvJob& job, uint32_t block, uin
   }
 }
 
-template <TensorType type, int tokens>
-__device__ __forceinline__ void run_job(const GemvJob& job, uint32_t block, uint32_t token_count,
-                                        const uint8_t* tables, float* partials) {
-  if constexpr (tokens == 1) {
-    if (has_short_rows(job.w)) return run_tile<type, 1, true>(job, block, token_count, tables, partials);
-  }
-  run_tile<type, tokens, false>(job, block, token_count, tables, partials);
-}
-
 template <int tokens>
-__global__ void __launch_bounds__(threads_per_block, tokens <= 2   ? 5
+__global__ void __launch_bounds__(threads_per_block, tokens == 1   ? 8
+                                                     : tokens == 2 ? 5
                                                      : tokens <= 4 ? 4
                                                                    : 3)
     gemv_kernel(const __grid_constant__ Launch launch) {
@@ -126,7 +113,7 @@ __global__ void __launch_bounds__(threads_per_block, tokens <= 2   ? 5
     case TensorType::q2_k:
       return run_job<TensorType::q2_k, tokens>(job, block, count, tables, partials);
     case TensorType::iq2_xxs:
-      fill_iq2_tables(tables);
+      fill_iq2_pairs(tables);
       __syncthreads();
       return run_job<TensorType::iq2_xxs, tokens>(job, block, count, tables, partials);
     default:
@@ -151,8 +138,8 @@ cudaError_t launch_class(const GemvJobs& jobs, int token_count, cudaStream_t str
   bool tables = false;
   for (int i = 0; i < jobs.count; ++i) {
     const DeviceMatrix& w = jobs.job[i].w;
-    const uint32_t rows = static_cast<uint32_t>(tile_of<tokens>(w.type, has_short_rows(w)).rows) *
-                          (is_split(w) ? 1 : warps_per_block);
+    const uint32_t rows =
+        static_cast<uint32_t>(tile_of<tokens>(w.type).rows) * (is_split(w) ? 1 : warps_per_block);
     launch.first_block[i] = blocks;
     blocks += (w.rows + rows - 1) / rows;
     tables = tables || w.type == TensorType::iq2_xxs;
@@ -161,10 +148,10 @@ cudaError_t launch_class(const GemvJobs& jobs, int token_count, cudaStream_t str
   if (blocks == 0) return cudaSuccess;
   if (tables) {  // with the partial sums more than the 48 KiB that need no asking
     const cudaError_t status = cudaFuncSetAttribute(
-        gemv_kernel<tokens>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(iq2_tables_bytes));
+        gemv_kernel<tokens>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(iq2_pairs_bytes));
     if (status != cudaSuccess) return status;
   }
-  gemv_kernel<tokens><<<blocks, threads_per_block, tables ? iq2_tables_bytes : 0, stream>>>(launch);
+  gemv_kernel<tokens><<<blocks, threads_per_block, tables ? iq2_pairs_bytes : 0, stream>>>(launch);
   return cudaPeekAtLastError();
 }
 

@@ -19,6 +19,11 @@ namespace ds4::cuda {
 
 inline constexpr uint32_t iq2_sign_table_at = 256 * 128;
 inline constexpr size_t iq2_tables_bytes = (256 + 128) * 128;
+/// The pairs: grid entry e, copy l at byte 256 e + 4 l, the sign pattern of the low seven bits of e at 256 e
+/// + 128 + 4 l. An address is the index as byte 1 and the lane as byte 0: one byte permutation, whatever
+/// stands in the eighth bit of a sign index. For products that integer instructions limit: six for eight
+/// weights.
+inline constexpr size_t iq2_pairs_bytes = 256 * 256;
 
 /// format::kIq2XxsGrid with level j (bits 4j..4j+3) as 0, 1, 2 for 8, 25, 43 (from GGML, see NOTICE).
 // clang-format off
@@ -81,16 +86,26 @@ __device__ inline void fill_iq2_tables(uint8_t* tables) {
   }
 }
 
-/// 32 weights of one group, without their scale, as eight words of signed bytes.
-__device__ __forceinline__ void iq2_group(uint32_t indices, uint32_t signs, const uint8_t* tables,
+/// Every thread of the block calls this, then the block synchronises.
+__device__ inline void fill_iq2_pairs(uint8_t* pairs) {
+  for (uint32_t i = threadIdx.x; i < 256 * 16; i += blockDim.x) {
+    const uint32_t v = i % 16 < 8 ? iq2_grid[i / 16] : iq2_sign_nibbles(i / 16 % 128);
+    reinterpret_cast<uint4*>(pairs)[i] = make_uint4(v, v, v, v);
+  }
+}
+
+/// 32 weights of one group, without their scale, from the pairs, as eight words of signed bytes.
+__device__ __forceinline__ void iq2_group(uint32_t indices, uint32_t signs, const uint8_t* pairs,
                                           int* words) {
   const uint32_t lane = threadIdx.x % 32 * 4;
 #pragma unroll
-  for (int l = 0; l < 4; ++l) {
-    const uint32_t grid_at = (l == 0 ? indices << 7 : indices >> (8 * l - 7)) & 0x7f80u;
-    const uint32_t sign_at = (l == 0 ? signs << 7 : signs >> (7 * l - 7)) & 0x3f80u;
-    const uint32_t grid = *reinterpret_cast<const uint32_t*>(tables + (grid_at | lane));
-    const uint32_t sign = *reinterpret_cast<const uint32_t*>(tables + iq2_sign_table_at + (sign_at | lane));
+  for (uint32_t l = 0; l < 4; ++l) {
+    // Sign index l is bits 7l .. 7l + 6: times 2^l it begins at byte l.
+    const uint32_t select = 0x5504u | l << 4;
+    const uint32_t grid_at = permute_bytes(indices, lane, select);
+    const uint32_t sign_at = permute_bytes(signs * (1u << l), lane, select);
+    const uint32_t grid = *reinterpret_cast<const uint32_t*>(pairs + grid_at);
+    const uint32_t sign = *reinterpret_cast<const uint32_t*>(pairs + 128 + sign_at);
     const uint32_t selectors = grid ^ sign;
     // -8 = 0xf8, -25 = 0xe7, -43 = 0xd5
     words[2 * l] = static_cast<int>(permute_bytes(0x002b1908u, 0x00d5e7f8u, selectors));

@@ -54,6 +54,11 @@ __device__ __forceinline__ float half_bits(uint32_t bits) {
   return __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
 }
 
+/// Small non-negative integers to F32, exact; the conversion instruction runs at a quarter of the rate.
+__device__ __forceinline__ float small_float(uint32_t value) {
+  return __fsub_rn(__uint_as_float(0x4b000000u | value), 8388608.0f);
+}
+
 /// Integer sums start from the bits of 1.5 * 2^23, so that turning |sum| < 2^22 into F32 is one subtraction.
 inline constexpr int dot_start = 0x4b400000;
 __device__ __forceinline__ float dot_value(int sum) {
@@ -65,6 +70,13 @@ __device__ __forceinline__ int dot_16(const int* w, const int4& x, int sum) {
   sum = __dp4a(w[1], x.y, sum);
   sum = __dp4a(w[2], x.z, sum);
   return __dp4a(w[3], x.w, sum);
+}
+
+/// Adds the products of unsigned bytes and signed bytes.
+__device__ __forceinline__ int dot_unsigned(uint32_t w, int x, int sum) {
+  int result;
+  asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(result) : "r"(w), "r"(x), "r"(sum));
+  return result;
 }
 
 /// Sum of 16 codes, exact.
@@ -208,8 +220,8 @@ struct RowFormat<TensorType::q4_k> {
     const uint32_t mins = p < 2 ? b & 0x3f3f3f3fu : (c >> 4 & 0x0f0f0f0fu) | (b >> 2 & 0x30303030u);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      w.d[i] = __fmul_rn(d, static_cast<float>(scales >> (shift + 8 * i) & 63u));
-      w.minus_min[i] = -__fmul_rn(dmin, static_cast<float>(mins >> (shift + 8 * i) & 63u));
+      w.d[i] = __fmul_rn(d, small_float(scales >> (shift + 8 * i) & 63u));
+      w.minus_min[i] = -__fmul_rn(dmin, small_float(mins >> (shift + 8 * i) & 63u));
     }
     return w;
   }
@@ -246,7 +258,8 @@ struct RowFormat<TensorType::q2_k> {
   };
   struct Weights {
     uint32_t q[4];  // codes of sub-block j are bits 2j, 2j + 1 of the bytes
-    float d[4], minus_min[4];
+    float d[4];     // divided by 4^j, since the codes are multiplied where they stand
+    float minus_min[4];
   };
   struct Inputs {
     int4 x[4];
@@ -264,8 +277,9 @@ struct RowFormat<TensorType::q2_k> {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const uint32_t s = (j < 2 ? raw.scales.x : raw.scales.y) >> (shift + 16 * (j % 2));
-      w.d[j] = __fmul_rn(d, static_cast<float>(s & 15u));
-      w.minus_min[j] = -__fmul_rn(dmin, static_cast<float>(s >> 4 & 15u));
+      constexpr float inverse[4] = {1.0f, 0.25f, 0.0625f, 0.015625f};
+      w.d[j] = __fmul_rn(__fmul_rn(d, inverse[j]), small_float(s & 15u));
+      w.minus_min[j] = -__fmul_rn(dmin, small_float(s >> 4 & 15u));
     }
     return w;
   }
@@ -284,10 +298,11 @@ struct RowFormat<TensorType::q2_k> {
   static __device__ __forceinline__ float accumulate(const Weights& w, const Inputs& x, float sum) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      int q[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) q[i] = static_cast<int>(w.q[i] >> (2 * j) & 0x03030303u);
-      const float dot = dot_value(dot_16(q, x.x[j], dot_start));
+      const uint32_t mask = 0x03030303u << (2 * j);
+      int sum_of_codes = dot_unsigned(w.q[0] & mask, x.x[j].x, dot_start);
+      sum_of_codes = dot_unsigned(w.q[1] & mask, x.x[j].y, sum_of_codes);
+      sum_of_codes = dot_unsigned(w.q[2] & mask, x.x[j].z, sum_of_codes);
+      const float dot = dot_value(dot_unsigned(w.q[3] & mask, x.x[j].w, sum_of_codes));
       sum = __fmaf_rn(x.d[j], __fmaf_rn(w.d[j], dot, __fmul_rn(w.minus_min[j], x.sum[j])), sum);
     }
     return sum;
@@ -317,8 +332,8 @@ struct RowFormat<TensorType::iq2_xxs> {
     const float d = __fmul_rn(half_bits(raw.d), 0.125f);
     iq2_group(raw.q.x, raw.q.y, tables, w.q[0]);
     iq2_group(raw.q.z, raw.q.w, tables, w.q[1]);
-    w.d[0] = __fmul_rn(d, static_cast<float>(raw.q.y >> 27 | 1u));  // 2 s + 1
-    w.d[1] = __fmul_rn(d, static_cast<float>(raw.q.w >> 27 | 1u));
+    w.d[0] = __fmul_rn(d, small_float(raw.q.y >> 27 | 1u));  // 2 s + 1
+    w.d[1] = __fmul_rn(d, small_float(raw.q.w >> 27 | 1u));
     return w;
   }
   static __device__ __forceinline__ Inputs inputs(const InputRow& x, uint32_t chunk) {

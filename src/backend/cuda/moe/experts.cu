@@ -1,11 +1,11 @@
 // Mixture of experts for 1..16 tokens: gate and up with clamped SwiGLU in one kernel, down with the sum over
 // experts. Layout: expert planes [E * F][d] and [E * d][F]; slots and mid in experts.hpp. Preconditions:
-// experts.hpp. IQ2_XXS keeps its tables (iq2_tables.cuh, 48 KiB) in shared memory, filled once per block, so
+// experts.hpp. IQ2_XXS keeps its tables (iq2_tables.cuh, 64 KiB) in shared memory, filled once per block, so
 // the gate-up grid is as large as the device holds and strides over the work, sorted by row tile, then slot,
 // so that tokens with the same expert find its rows in L2. Bytes: K experts per token once, shared expert
 // once for 4 tokens; at Flash shapes and one token 26 + 18 MB (gate, up) and 17 + 9 MB (down). FLOPs 2 for a
-// weight. Why: a warp makes a gate row and its up row, so SwiGLU needs no second pass; down keeps K rows in
-// flight per warp.
+// weight. Why: a warp makes a gate row and its up row, so SwiGLU needs no second pass; in down it makes two
+// rows, which share the activations and keep six expert rows in flight.
 #include <type_traits>
 
 #include "backend/cuda/gemv/row_dot.cuh"
@@ -14,9 +14,13 @@
 namespace ds4::cuda {
 namespace {
 
-constexpr uint32_t gate_up_threads = 768;
-constexpr uint32_t gate_up_warps = gate_up_threads / 32;
+/// One block per processor. `common` is a kernel of its own for routed IQ2_XXS with shared Q8_0; the one for
+/// all other formats needs more registers.
+__host__ __device__ constexpr uint32_t gate_up_threads(bool common) {
+  return common ? 768 : 512;
+}
 constexpr uint32_t down_warps = 4;
+constexpr int down_rows = 2;            // of a warp: they share the activations
 constexpr uint32_t rows_per_tile = 64;  // 64 gate and up rows of 16 x 6 slots stay far below the size of L2
 constexpr float swiglu_limit = 10.0f;
 
@@ -32,35 +36,35 @@ __device__ __forceinline__ float swiglu(float gate, float up, float weight) {
 }
 
 /// One gate row and one up row for `tokens` tokens from `first_token`.
-template <TensorType type, int tokens>
+template <TensorType type, int tokens, int unroll>
 __device__ __forceinline__ void gate_up_row(const DeviceMatrix& gate, const DeviceMatrix& up,
                                             size_t matrix_row, const DeviceActivations& x,
                                             uint32_t first_token, uint32_t count, const uint8_t* tables,
                                             float (&sums)[2 * tokens]) {
-  constexpr int unroll = tokens > 1 ? 1 : chunk_columns(type) <= 16 ? 4 : 2;
   const WeightRow rows[2] = {weight_row<type>(gate, matrix_row), weight_row<type>(up, matrix_row)};
   accumulate_rows<type, 2, tokens, unroll>(rows, input_row(x, first_token, 0), x.stride, count - 1, 0,
                                            gate.cols / chunk_columns(type), tables, sums);
   reduce_warp(sums);
 }
 
-/// A warp's place in the work of the grid: the items of the shared expert come first, then those of the
-/// routed ones.
+/// A warp's items are first, first + stride, ...
 struct WorkItems {
-  uint32_t next, stride;
+  uint32_t first, stride;
 };
 
 /// Items of the shared expert: features x groups of `tokens` tokens.
 template <TensorType type, int tokens>
 __device__ __forceinline__ void shared_gate_up(const ExpertsGateUp& args, const uint8_t* tables,
-                                               WorkItems& work) {
+                                               const WorkItems& work) {
   const uint32_t groups = (args.tokens + tokens - 1) / tokens, end = args.features * groups;
 #pragma unroll 1
-  for (; work.next < end; work.next += work.stride) {
-    const uint32_t row = work.next / groups, first = work.next % groups * tokens;
+  for (uint32_t item = work.first; item < end; item += work.stride) {
+    const uint32_t row = item / groups, first = item % groups * tokens;
     const uint32_t count = min(static_cast<uint32_t>(tokens), args.tokens - first);
     float sums[2 * tokens] = {};
-    gate_up_row<type, tokens>(args.shared_gate, args.shared_up, row, args.x, first, count, tables, sums);
+    constexpr int unroll = tokens > 1 ? 1 : chunk_columns(type) <= 16 ? 4 : 2;
+    gate_up_row<type, tokens, unroll>(args.shared_gate, args.shared_up, row, args.x, first, count, tables,
+                                      sums);
     const float up = __shfl_xor_sync(~0u, sums[0], 16);  // lanes 0..15 hold gate sums, 16..31 up sums
     const uint32_t lane = threadIdx.x % 32, token = lane / (16 / tokens);
     if (lane < 16 && lane % (16 / tokens) == 0 && token < count) {
@@ -68,29 +72,56 @@ __device__ __forceinline__ void shared_gate_up(const ExpertsGateUp& args, const 
       args.mid[slot * args.features + row] = swiglu(sums[0], up, 1.0f);
     }
   }
-  work.next -= end;
 }
 
-/// Items of the routed experts: for each tile of rows the slots, for each slot the rows of the tile.
-template <TensorType type>
+/// Division by a count up to 512 of numbers below 2^22, by a multiplication.
+struct Divisor {
+  uint32_t value, reciprocal;
+  __device__ explicit Divisor(uint32_t count) : value(count), reciprocal(~0u / count + 1) {}
+  __device__ uint32_t quotient(uint32_t n) const { return value == 1 ? n : __umulhi(n, reciprocal); }
+};
+
+/// An item of the routed experts: for each tile of rows the slots, for each slot the rows of the tile.
+struct RoutedItem {
+  uint32_t routed, row;
+  __device__ RoutedItem(uint32_t item, const Divisor& units) {
+    const uint32_t group = item / rows_per_tile, tile = units.quotient(group);
+    routed = group - tile * units.value;
+    row = tile * rows_per_tile + item % rows_per_tile;
+  }
+};
+
+/// SwiGLU costs as much for one lane as for 32: lane i keeps the sums of the warp's item i until 32 are
+/// there.
+template <TensorType type, int unroll>
 __device__ __forceinline__ void routed_gate_up(const ExpertsGateUp& args, const uint8_t* tables,
-                                               WorkItems work) {
-  const uint32_t k_count = args.experts_per_token, units = args.tokens * k_count;
-  const uint32_t end = (args.features + rows_per_tile - 1) / rows_per_tile * rows_per_tile * units;
+                                               const WorkItems& work) {
+  const Divisor k_count(args.experts_per_token), units(args.tokens * args.experts_per_token);
+  const uint32_t end = (args.features + rows_per_tile - 1) / rows_per_tile * rows_per_tile * units.value;
+  const uint32_t lane = threadIdx.x % 32;
 #pragma unroll 1
-  for (; work.next < end; work.next += work.stride) {
-    const uint32_t routed = work.next / rows_per_tile % units;
-    const uint32_t row = work.next / (rows_per_tile * units) * rows_per_tile + work.next % rows_per_tile;
-    if (row >= args.features) continue;
-    const uint32_t token = routed / k_count;
-    const size_t expert = static_cast<size_t>(__ldg(args.ids + routed));
-    float sums[2] = {};
-    gate_up_row<type, 1>(args.gate, args.up, expert * args.features + row, args.x, token, 1, tables, sums);
-    const float up = __shfl_xor_sync(~0u, sums[0], 16);
-    if (threadIdx.x % 32 == 0) {
-      const size_t slot = size_t{token} * (k_count + 1) + routed % k_count;
-      args.mid[slot * args.features + row] = swiglu(sums[0], up, __ldg(args.weights + routed));
+  for (uint32_t first = work.first; first < end; first += 32 * work.stride) {
+    float gate = 0.0f, up = 0.0f;
+#pragma unroll 1
+    for (uint32_t i = 0, at = first; i < 32 && at < end; ++i, at += work.stride) {
+      const RoutedItem item(at, units);
+      if (item.row >= args.features) continue;
+      const size_t expert = static_cast<size_t>(__ldg(args.ids + item.routed));
+      float sums[2] = {};
+      gate_up_row<type, 1, unroll>(args.gate, args.up, expert * args.features + item.row, args.x,
+                                   k_count.quotient(item.routed), 1, tables, sums);
+      const float other = __shfl_xor_sync(~0u, sums[0], 16);
+      if (lane == i) {
+        gate = lane < 16 ? sums[0] : other;
+        up = lane < 16 ? other : sums[0];
+      }
     }
+    const uint32_t at = first + lane * work.stride;
+    if (at >= end) continue;
+    const RoutedItem item(at, units);
+    if (item.row >= args.features) continue;
+    const size_t slot = size_t{item.routed} + k_count.quotient(item.routed);
+    args.mid[slot * args.features + item.row] = swiglu(gate, up, __ldg(args.weights + item.routed));
   }
 }
 
@@ -117,98 +148,128 @@ __device__ __forceinline__ void with_type(TensorType type, const F& f) {
   }
 }
 
-template <int tokens>
-__global__ void __launch_bounds__(gate_up_threads, 1)
+template <int tokens, bool common>
+__global__ void __launch_bounds__(gate_up_threads(common), 1)
     gate_up_kernel(const __grid_constant__ ExpertsGateUp args, bool needs_tables) {
   extern __shared__ uint4 shared[];
   uint8_t* const tables = reinterpret_cast<uint8_t*>(shared);
   if (needs_tables) {
-    fill_iq2_tables(tables);
+    fill_iq2_pairs(tables);
     __syncthreads();
   }
-  WorkItems work{blockIdx.x * gate_up_warps + threadIdx.x / 32, gridDim.x * gate_up_warps};
-  with_type(args.shared_gate.type,
-            [&](auto type) { shared_gate_up<decltype(type)::value, tokens>(args, tables, work); });
-  with_type(args.gate.type, [&](auto type) { routed_gate_up<decltype(type)::value>(args, tables, work); });
+  const uint32_t warp = threadIdx.x / 32;
+  const WorkItems work{warp * gridDim.x + blockIdx.x, gridDim.x * (gate_up_threads(common) / 32)};
+  if constexpr (common) {
+    constexpr int unroll = tokens == 1 ? 1 : 2;
+    // One token: every second group of warps begins with the routed experts, which integer instructions
+    // limit, while the others read the shared one, which memory limits.
+    if (tokens > 1 || warp / 4 % 2 == 0) {
+      shared_gate_up<TensorType::q8_0, tokens>(args, tables, work);
+      routed_gate_up<TensorType::iq2_xxs, unroll>(args, tables, work);
+    } else {
+      routed_gate_up<TensorType::iq2_xxs, unroll>(args, tables, work);
+      shared_gate_up<TensorType::q8_0, tokens>(args, tables, work);
+    }
+  } else {
+    with_type(args.shared_gate.type,
+              [&](auto type) { shared_gate_up<decltype(type)::value, tokens>(args, tables, work); });
+    with_type(args.gate.type, [&](auto type) {
+      constexpr TensorType routed = decltype(type)::value;
+      routed_gate_up<routed, chunk_columns(routed) <= 16 ? 4 : 2>(args, tables, work);
+    });
+  }
 }
 
-/// Adds the products of output row `row` of one token's experts, in their order; `unroll` steps of them in
-/// flight.
-template <TensorType type>
-__device__ __forceinline__ float add_experts(const ExpertsDown& args, uint32_t token, uint32_t row,
-                                             const uint8_t* tables) {
+/// sums[i] += the products of output row row + i of one token's experts, in their order; `unroll` steps of
+/// them in flight. The last row stands in for rows beyond it.
+template <TensorType type, int rows>
+__device__ __forceinline__ void add_experts(const ExpertsDown& args, uint32_t token, uint32_t row,
+                                            const uint8_t* tables, float (&sums)[rows]) {
   using Format = RowFormat<type>;
   constexpr int unroll = 3;
   const uint32_t lane = threadIdx.x % 32, k_count = args.experts_per_token;
   const uint32_t chunks = args.down.cols / Format::chunk_columns, steps = (chunks + 31) / 32;
   const int id_of_lane = lane < k_count ? __ldg(args.ids + size_t{token} * k_count + lane) : 0;
-  float sum = 0.0f;
   const uint32_t total = k_count * steps;
 #pragma unroll 1
   for (uint32_t first = 0; first < total; first += unroll) {
-    typename Format::Raw raw[unroll];
+    typename Format::Raw raw[unroll][rows];
 #pragma unroll
     for (int u = 0; u < unroll; ++u) {
       const uint32_t k = (first + u) / steps, chunk = (first + u) % steps * 32 + lane;
       const size_t expert = static_cast<size_t>(__shfl_sync(~0u, id_of_lane, static_cast<int>(k % 32)));
       if (first + u < total && chunk < chunks) {
-        raw[u] = Format::load(weight_row<type>(args.down, expert * args.outputs + row), chunk);
+#pragma unroll
+        for (int r = 0; r < rows; ++r) {
+          const uint32_t of_expert = min(row + r, args.outputs - 1);
+          raw[u][r] = Format::load(weight_row<type>(args.down, expert * args.outputs + of_expert), chunk);
+        }
       }
     }
 #pragma unroll
     for (int u = 0; u < unroll; ++u) {
       const uint32_t k = (first + u) / steps, chunk = (first + u) % steps * 32 + lane;
       if (first + u < total && chunk < chunks) {
-        const InputRow x = input_row(args.mid, size_t{token} * (k_count + 1) + k, 0);
-        sum = Format::accumulate(Format::decode(raw[u], chunk, tables), Format::inputs(x, chunk), sum);
+        const typename Format::Inputs in =
+            Format::inputs(input_row(args.mid, size_t{token} * (k_count + 1) + k, 0), chunk);
+#pragma unroll
+        for (int r = 0; r < rows; ++r) {
+          sums[r] = Format::accumulate(Format::decode(raw[u][r], chunk, tables), in, sums[r]);
+        }
       }
     }
   }
-  return sum;
 }
 
-template <TensorType type, int tokens>
+template <TensorType type, int rows, int tokens>
 __device__ __forceinline__ void add_shared(const ExpertsDown& args, uint32_t first_token, uint32_t count,
-                                           uint32_t row, const uint8_t* tables, float (&sums)[tokens]) {
-  const WeightRow rows[1] = {weight_row<type>(args.shared_down, row)};
+                                           uint32_t row, const uint8_t* tables,
+                                           float (&sums)[rows * tokens]) {
+  WeightRow w[rows];
+#pragma unroll
+  for (int r = 0; r < rows; ++r) w[r] = weight_row<type>(args.shared_down, min(row + r, args.outputs - 1));
   const uint32_t slots = args.experts_per_token + 1;
   const InputRow x = input_row(args.mid, size_t{first_token} * slots + slots - 1, 0);
   constexpr int unroll = chunk_columns(type) == 64 ? 1 : 4;
-  accumulate_rows<type, 1, tokens, unroll>(rows, x, args.mid.stride * slots, count - 1, 0,
-                                           args.shared_down.cols / chunk_columns(type), tables, sums);
+  accumulate_rows<type, rows, tokens, unroll>(w, x, args.mid.stride * slots, count - 1, 0,
+                                              args.shared_down.cols / chunk_columns(type), tables, sums);
 }
 
-/// A warp makes one output row for a group of `tokens` tokens. In each lane: the experts ascending, then the
+/// A warp makes two output rows for a group of `tokens` tokens. In each lane: the experts ascending, then the
 /// shared one.
 template <int tokens>
-__global__ void __launch_bounds__(down_warps * 32, tokens == 1 ? 8 : 6)
+__global__ void __launch_bounds__(down_warps * 32, 4)
     down_kernel(const __grid_constant__ ExpertsDown args, bool needs_tables) {
   extern __shared__ uint4 shared[];
   uint8_t* const tables = reinterpret_cast<uint8_t*>(shared);
   if (needs_tables) {
-    fill_iq2_tables(tables);
+    fill_iq2_pairs(tables);
     __syncthreads();
   }
-  const uint32_t row = blockIdx.x * down_warps + threadIdx.x / 32;
+  const uint32_t row = (blockIdx.x * down_warps + threadIdx.x / 32) * down_rows;
   if (row >= args.outputs) return;
   const uint32_t first = blockIdx.y * tokens, count = min(static_cast<uint32_t>(tokens), args.tokens - first);
-  float sums[tokens] = {};
+  float sums[down_rows * tokens] = {};
   with_type(args.shared_down.type, [&](auto type) {
-    add_shared<decltype(type)::value, tokens>(args, first, count, row, tables, sums);
+    add_shared<decltype(type)::value, down_rows, tokens>(args, first, count, row, tables, sums);
   });
   with_type(args.down.type, [&](auto type) {
 #pragma unroll 1
     for (uint32_t t = 0; t < count; ++t) {
-      const float routed = add_experts<decltype(type)::value>(args, first + t, row, tables);
+      float routed[down_rows] = {};
+      add_experts<decltype(type)::value, down_rows>(args, first + t, row, tables, routed);
 #pragma unroll
-      for (int i = 0; i < tokens; ++i) {
-        if (i == static_cast<int>(t)) sums[i] = __fadd_rn(routed, sums[i]);
+      for (int i = 0; i < down_rows * tokens; ++i) {
+        if (i % tokens == static_cast<int>(t)) sums[i] = __fadd_rn(routed[i / tokens], sums[i]);
       }
     }
   });
   reduce_warp(sums);
-  for_each_reduced(sums, [&](uint32_t token, float value) {
-    if (token < count) args.out[size_t{first + token} * args.out_stride + row] = value;
+  for_each_reduced(sums, [&](uint32_t index, float value) {
+    const uint32_t token = index % tokens, of_warp = index / tokens;
+    if (token < count && row + of_warp < args.outputs) {
+      args.out[size_t{first + token} * args.out_stride + row + of_warp] = value;
+    }
   });
 }
 
@@ -223,7 +284,15 @@ bool counts_fit(uint32_t tokens, uint32_t experts_per_token) {
 }
 
 uint32_t table_bytes(bool needs_tables) {
-  return needs_tables ? static_cast<uint32_t>(iq2_tables_bytes) : 0;
+  return needs_tables ? static_cast<uint32_t>(iq2_pairs_bytes) : 0;
+}
+
+/// More shared memory than the 48 KiB that need no asking.
+template <class Kernel>
+cudaError_t allow_tables(Kernel* kernel, bool needs_tables) {
+  if (!needs_tables) return cudaSuccess;
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              static_cast<int>(iq2_pairs_bytes));
 }
 
 }  // namespace
@@ -246,13 +315,13 @@ cudaError_t experts_gate_up(const ExpertsGateUp& args, cudaStream_t stream) {
   const uint32_t tiles = (features + rows_per_tile - 1) / rows_per_tile;
   const uint32_t items = groups * features + tiles * rows_per_tile * args.tokens * args.experts_per_token;
   const uint32_t resident = static_cast<uint32_t>(processors);
-  const uint32_t wanted = (items + gate_up_warps - 1) / gate_up_warps;
+  const bool common = args.gate.type == TensorType::iq2_xxs && args.shared_gate.type == TensorType::q8_0;
+  const uint32_t warps = gate_up_threads(common) / 32, wanted = (items + warps - 1) / warps;
   const uint32_t blocks = wanted < resident ? wanted : resident;
-  if (args.tokens == 1) {
-    gate_up_kernel<1><<<blocks, gate_up_threads, table_bytes(tables), stream>>>(args, tables);
-  } else {
-    gate_up_kernel<4><<<blocks, gate_up_threads, table_bytes(tables), stream>>>(args, tables);
-  }
+  const auto kernel = args.tokens == 1 ? (common ? gate_up_kernel<1, true> : gate_up_kernel<1, false>)
+                                       : (common ? gate_up_kernel<4, true> : gate_up_kernel<4, false>);
+  if (const cudaError_t status = allow_tables(kernel, tables); status != cudaSuccess) return status;
+  kernel<<<blocks, warps * 32, table_bytes(tables), stream>>>(args, tables);
   return cudaPeekAtLastError();
 }
 
@@ -264,13 +333,12 @@ cudaError_t experts_down(const ExpertsDown& args, cudaStream_t stream) {
     return cudaErrorInvalidValue;
   }
   const bool tables = args.down.type == TensorType::iq2_xxs || args.shared_down.type == TensorType::iq2_xxs;
-  const uint32_t blocks = (args.outputs + down_warps - 1) / down_warps;
-  if (args.tokens == 1) {
-    down_kernel<1><<<blocks, down_warps * 32, table_bytes(tables), stream>>>(args, tables);
-  } else {
-    down_kernel<4>
-        <<<dim3(blocks, (args.tokens + 3) / 4), down_warps * 32, table_bytes(tables), stream>>>(args, tables);
-  }
+  constexpr uint32_t rows_per_block = down_warps * down_rows;
+  const uint32_t blocks = (args.outputs + rows_per_block - 1) / rows_per_block;
+  const uint32_t groups = args.tokens == 1 ? 1 : (args.tokens + 3) / 4;
+  const auto kernel = args.tokens == 1 ? down_kernel<1> : down_kernel<4>;
+  if (const cudaError_t status = allow_tables(kernel, tables); status != cudaSuccess) return status;
+  kernel<<<dim3(blocks, groups), down_warps * 32, table_bytes(tables), stream>>>(args, tables);
   return cudaPeekAtLastError();
 }
 
