@@ -55,7 +55,7 @@ __device__ __forceinline__ float half_bits(uint32_t bits) {
 }
 
 /// Small non-negative integers to F32, exact; the conversion instruction runs at a quarter of the rate.
-__device__ __forceinline__ float small_float(uint32_t value) {
+__device__ __forceinline__ float code_to_float(uint32_t value) {
   return __fsub_rn(__uint_as_float(0x4b000000u | value), 8388608.0f);
 }
 
@@ -220,8 +220,8 @@ struct RowFormat<TensorType::q4_k> {
     const uint32_t mins = p < 2 ? b & 0x3f3f3f3fu : (c >> 4 & 0x0f0f0f0fu) | (b >> 2 & 0x30303030u);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      w.d[i] = __fmul_rn(d, small_float(scales >> (shift + 8 * i) & 63u));
-      w.minus_min[i] = -__fmul_rn(dmin, small_float(mins >> (shift + 8 * i) & 63u));
+      w.d[i] = __fmul_rn(d, code_to_float(scales >> (shift + 8 * i) & 63u));
+      w.minus_min[i] = -__fmul_rn(dmin, code_to_float(mins >> (shift + 8 * i) & 63u));
     }
     return w;
   }
@@ -278,8 +278,8 @@ struct RowFormat<TensorType::q2_k> {
     for (int j = 0; j < 4; ++j) {
       const uint32_t s = (j < 2 ? raw.scales.x : raw.scales.y) >> (shift + 16 * (j % 2));
       constexpr float inverse[4] = {1.0f, 0.25f, 0.0625f, 0.015625f};
-      w.d[j] = __fmul_rn(__fmul_rn(d, inverse[j]), small_float(s & 15u));
-      w.minus_min[j] = -__fmul_rn(dmin, small_float(s >> 4 & 15u));
+      w.d[j] = __fmul_rn(__fmul_rn(d, inverse[j]), code_to_float(s & 15u));
+      w.minus_min[j] = -__fmul_rn(dmin, code_to_float(s >> 4 & 15u));
     }
     return w;
   }
@@ -332,8 +332,8 @@ struct RowFormat<TensorType::iq2_xxs> {
     const float d = __fmul_rn(half_bits(raw.d), 0.125f);
     iq2_group(raw.q.x, raw.q.y, tables, w.q[0]);
     iq2_group(raw.q.z, raw.q.w, tables, w.q[1]);
-    w.d[0] = __fmul_rn(d, small_float(raw.q.y >> 27 | 1u));  // 2 s + 1
-    w.d[1] = __fmul_rn(d, small_float(raw.q.w >> 27 | 1u));
+    w.d[0] = __fmul_rn(d, code_to_float(raw.q.y >> 27 | 1u));  // 2 s + 1
+    w.d[1] = __fmul_rn(d, code_to_float(raw.q.w >> 27 | 1u));
     return w;
   }
   static __device__ __forceinline__ Inputs inputs(const InputRow& x, uint32_t chunk) {
