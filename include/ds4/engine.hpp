@@ -24,7 +24,8 @@ struct EngineOptions {
   bool exact_activations =
       false;                  // do not round activations to 8 bits before products with quantised weights
   bool warm_weights = false;  // read the whole file before the first token
-  /// Progress of copying weights to a GPU, or of reading them when warm_weights is set: bytes done, bytes in all.
+  /// Progress of copying weights to a GPU, or of reading them when warm_weights is set: bytes done, bytes in
+  /// all.
   std::function<void(uint64_t, uint64_t)> on_load_progress;
   /// One sentence each: things worth knowing that are not errors.
   std::function<void(const std::string&)> on_notice;

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-// Register tiles are arrays of vectors, which SVE's sizeless types cannot form: such machines run the NEON kernels.
+// Register tiles are arrays of vectors, which SVE's sizeless types cannot form: such machines run the NEON
+// kernels.
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/vector_ops.cpp"

@@ -10,8 +10,8 @@ bool available(std::string* why) {
   return false;
 }
 
-Result<std::unique_ptr<backend::Backend>> make_cuda_backend(const model::ModelShape&, const model::ModelWeights&,
-                                                            const CudaOptions&) {
+Result<std::unique_ptr<backend::Backend>> make_cuda_backend(const model::ModelShape&,
+                                                            const model::ModelWeights&, const CudaOptions&) {
   return fail(ErrorCode::unsupported, "this build has no CUDA support");
 }
 

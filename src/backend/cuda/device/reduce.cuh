@@ -13,7 +13,8 @@ __device__ inline float warp_max(float x) {
   return x;
 }
 
-/// Sum over the block (a multiple of 32 threads); the same value in every thread. `shared` has room for 32 floats.
+/// Sum over the block (a multiple of 32 threads); the same value in every thread. `shared` has room for 32
+/// floats.
 __device__ inline float block_sum(float x, float* shared) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
   x = warp_sum(x);
