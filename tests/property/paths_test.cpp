@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -195,6 +196,8 @@ TEST_F(NanoPathsTest, CancelledPrefillLeavesTheSequenceAsItWas) {
 struct Formats {
   const char* name;
   TensorType projection, gate_up, down;
+
+  friend void PrintTo(const Formats& formats, std::ostream* out) { *out << formats.name; }
 };
 class FormatPathsTest : public ::testing::TestWithParam<Formats> {};
 
