@@ -154,6 +154,7 @@ class Conversation(unittest.TestCase):
         terminal = self.open("--nothink", home=home)
         self.ask(terminal, "What is the capital of Japan?", "Tokyo")
         terminal.send("/think\r")
+        terminal.expect("thinking: high")  # the prompt is also drawn before the message
         terminal.expect(PROMPT)
         self.leave(terminal)
         path = os.path.join(home, ".ds4_history")

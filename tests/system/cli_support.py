@@ -230,8 +230,7 @@ class Terminal:
             if pid:
                 self.status = os.waitstatus_to_exitcode(status)
             elif time.monotonic() > deadline:
-                os.kill(self.pid, signal.SIGKILL)
-                os.waitpid(self.pid, 0)
+                self.kill()
                 raise AssertionError(f"the program did not end; output: {self.output[-2000:]!r}")
         while self.pump(0):
             pass
