@@ -3,7 +3,7 @@
 // experts.hpp; tiles in expert_scratch.cuh. Preconditions: expert_gemm.hpp. A block makes 128 rows (16 for
 // each of its eight warps; in gate-up a gate and an up row each) by the tokens of one tile, rounded up to 8,
 // 16 or 32. Bytes: every touched expert once for 32 of its tokens; at Flash shapes and 256 tokens 1.8 GB.
-// Bound by decoding: 6 tokens for an expert leave four weights for a product. Why: warps decode straight into
+// Bound by decoding: an expert has about six tokens there. Why: warps decode straight into
 // tensor-core fragments, and a gate row shares activations with its up row, so SwiGLU needs no second pass.
 // Products of slots are summed by a second kernel, in a fixed order.
 #include "backend/cuda/gemm/expert_gemm.hpp"
@@ -55,7 +55,7 @@ template <TensorType type, int matrices, int n_tiles, class Store>
 __device__ __forceinline__ void run_tile(const LaneRows (&rows)[matrices], const TileInputs& in,
                                          const Store& store) {
   float sums[matrices][n_tiles][4] = {};
-  multiply<type>(rows, in, sums);
+  multiply<type, block_threads>(rows, in, sums);
   const uint32_t g = threadIdx.x % 32 / 4, c = threadIdx.x % 4;
 #pragma unroll
   for (int n = 0; n < n_tiles; ++n) {

@@ -4,9 +4,10 @@
 // of the same rows follow each other, so that weights are read from memory once and from L2 after that. FLOPs
 // 2 * rows * cols * tokens, three times that for F16. Why: decoding takes the instructions of about two
 // products, so it is repeated for every 64 tokens instead of passing weights through shared memory. Bound by
-// the F32 multiply-adds that scale each block of 32 columns: 12 instructions for a tensor-core instruction.
-// Few plain rows (router, hyper-connections) have no blocks to fill the device with: there 16 warps share 16
-// rows by 8 tokens, each with its part of the columns.
+// shared memory and L1: a fragment of activations is read for every tensor-core instruction, and weights come
+// as 8 bytes for a lane; the 12 F32 instructions that scale a block come second. Few plain rows (router,
+// hyper-connections) have no blocks to fill the device with: there 16 warps share 16 rows by 8 tokens, each
+// with its part of the columns.
 #include <cstddef>
 
 #include "backend/cuda/gemm/gemm.hpp"
@@ -82,7 +83,7 @@ __global__ void __launch_bounds__(tile_threads, 4) tile_kernel(const __grid_cons
   float sums[1][n_tiles][4] = {};
   for_type(job.w.type, [&](auto type) {
     const LaneRows rows[1] = {lane_rows<decltype(type)::value>(job.w, first_row, place.end_row)};
-    multiply<decltype(type)::value>(rows, in, sums);
+    multiply<decltype(type)::value, tile_threads>(rows, in, sums);
   });
   const uint32_t g = threadIdx.x % 32 / 4, c = threadIdx.x % 4;
 #pragma unroll

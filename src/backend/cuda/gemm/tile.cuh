@@ -28,6 +28,9 @@ __host__ __device__ constexpr bool is_plain(TensorType type) {
   return type == TensorType::f32 || type == TensorType::f16 || type == TensorType::bf16;
 }
 
+/// Units of weights that are on their way to L2 while one is multiplied.
+inline constexpr uint32_t units_ahead = 4;
+
 /// What the warps of a block share.
 struct TileInputs {
   DeviceActivations x;
@@ -38,10 +41,11 @@ struct TileInputs {
   const uint8_t* tables;       // shared memory: those of IQ2_XXS
 };
 
-template <int tokens>
+template <int tokens, uint32_t threads>
 __device__ __forceinline__ void copy_code_stage(const TileInputs& in, uint32_t column, uint8_t* stage) {
   constexpr uint32_t parts = stage_code_columns / 16, blocks = stage_code_columns / 32;
-  for (uint32_t i = threadIdx.x; i < tokens * parts; i += blockDim.x) {
+#pragma unroll
+  for (uint32_t i = threadIdx.x; i < tokens * parts; i += threads) {
     const uint32_t token = i / parts, at = i % parts * 16;
     if (column + at < in.cols) {
       copy_16_async(stage + token * stage_code_stride + at,
@@ -49,7 +53,8 @@ __device__ __forceinline__ void copy_code_stage(const TileInputs& in, uint32_t c
     }
   }
   float* const scales = reinterpret_cast<float*>(stage + tokens * stage_code_stride);  // [blocks][tokens]
-  for (uint32_t i = threadIdx.x; i < tokens * blocks; i += blockDim.x) {
+#pragma unroll
+  for (uint32_t i = threadIdx.x; i < tokens * blocks; i += threads) {
     const uint32_t token = i / blocks, block = i % blocks;
     if (column + 32 * block < in.cols) {
       copy_4_async(
@@ -59,10 +64,11 @@ __device__ __forceinline__ void copy_code_stage(const TileInputs& in, uint32_t c
   }
 }
 
-template <int tokens>
+template <int tokens, uint32_t threads>
 __device__ __forceinline__ void copy_plain_stage(const TileInputs& in, uint32_t column, uint8_t* stage) {
   constexpr uint32_t parts = stage_plain_columns / 4;
-  for (uint32_t i = threadIdx.x; i < tokens * parts; i += blockDim.x) {
+#pragma unroll
+  for (uint32_t i = threadIdx.x; i < tokens * parts; i += threads) {
     const uint32_t token = i / parts, at = i % parts * 4;
     if (column + at < in.cols) {
       copy_16_async(stage + token * stage_plain_stride + at * 4,
@@ -71,45 +77,73 @@ __device__ __forceinline__ void copy_plain_stage(const TileInputs& in, uint32_t 
   }
 }
 
-/// Adds block `block` of the stage to the sums of `matrices` x 16 rows and n_tiles x 8 tokens.
-template <bool has_min, int matrices, int n_tiles>
+/// The scaled sums of one block and eight tokens: C of w times this lane's codes `b`.
+template <bool has_min>
+__device__ __forceinline__ void scale_products(const CodeBlock& w, uint2 b, float2 x, const int (&dot)[4],
+                                               float (&sum)[4]) {
+  if constexpr (has_min) {
+    int least[4];
+    const uint32_t a[4] = {w.min[0], w.min[1], w.min[0], w.min[1]};
+    mma_s8(least, a, b, dot_start);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float value =
+          __fmaf_rn(w.minus_dmin[i / 2], dot_value(least[i]), __fmul_rn(w.d[i / 2], dot_value(dot[i])));
+      sum[i] = __fmaf_rn(i % 2 == 0 ? x.x : x.y, value, sum[i]);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float scale = __fmul_rn(w.d[i / 2], i % 2 == 0 ? x.x : x.y);
+      sum[i] = __fmaf_rn(scale, dot_value(dot[i]), sum[i]);
+    }
+  }
+}
+
+/// Adds block `block` of the stage to the sums of `matrices` x 16 rows and n_tiles x 8 tokens. Up to four
+/// tensor-core products in flight before the first is scaled.
+template <class Fragments, int matrices, int n_tiles>
 __device__ __forceinline__ void add_block(const CodeBlock (&w)[matrices], const uint8_t* stage,
                                           uint32_t block, float (&sums)[matrices][n_tiles][4]) {
   constexpr int tokens = n_tiles * 8;
+  constexpr int batch = n_tiles * matrices <= 4 ? n_tiles : 4 / matrices;
   const uint32_t g = threadIdx.x % 32 / 4, c = threadIdx.x % 4;
-  const uint8_t* const codes = stage + g * stage_code_stride + block * 32 + c * 8;
+  const uint8_t* const codes =
+      stage + g * stage_code_stride + block * 32 + c * (Fragments::split_columns ? 4 : 8);
   const float* const scales =
       reinterpret_cast<const float*>(stage + tokens * stage_code_stride) + block * tokens + 2 * c;
 #pragma unroll
-  for (int n = 0; n < n_tiles; ++n) {
-    const uint2 b = *reinterpret_cast<const uint2*>(codes + n * 8 * stage_code_stride);
-    const float2 x = *reinterpret_cast<const float2*>(scales + n * 8);
+  for (int first = 0; first < n_tiles; first += batch) {
+    uint2 b[batch];
+    float2 x[batch];
+    int dot[matrices][batch][4];
 #pragma unroll
-    for (int m = 0; m < matrices; ++m) {
-      int dot[4];
-      mma_s8(dot, w[m].a, b, dot_start);
-      if constexpr (has_min) {
-        int least[4];
-        const uint32_t a[4] = {w[m].min[0], w[m].min[1], w[m].min[0], w[m].min[1]};
-        mma_s8(least, a, b, dot_start);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float value = __fmaf_rn(w[m].minus_dmin[i / 2], dot_value(least[i]),
-                                        __fmul_rn(w[m].d[i / 2], dot_value(dot[i])));
-          sums[m][n][i] = __fmaf_rn(i % 2 == 0 ? x.x : x.y, value, sums[m][n][i]);
-        }
+    for (int n = 0; n < batch; ++n) {
+      const uint8_t* const at = codes + (first + n) * 8 * stage_code_stride;
+      if constexpr (Fragments::split_columns) {
+        b[n].x = *reinterpret_cast<const uint32_t*>(at);
+        b[n].y = *reinterpret_cast<const uint32_t*>(at + 16);
       } else {
+        b[n] = *reinterpret_cast<const uint2*>(at);
+      }
+      x[n] = *reinterpret_cast<const float2*>(scales + (first + n) * 8);
+    }
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float scale = __fmul_rn(w[m].d[i / 2], i % 2 == 0 ? x.x : x.y);
-          sums[m][n][i] = __fmaf_rn(scale, dot_value(dot[i]), sums[m][n][i]);
-        }
+    for (int n = 0; n < batch; ++n) {
+#pragma unroll
+      for (int m = 0; m < matrices; ++m) mma_s8(dot[m][n], w[m].a, b[n], dot_start);
+    }
+#pragma unroll
+    for (int n = 0; n < batch; ++n) {
+#pragma unroll
+      for (int m = 0; m < matrices; ++m) {
+        scale_products<Fragments::has_min>(w[m], b[n], x[n], dot[m][n], sums[m][first + n]);
       }
     }
   }
 }
 
-template <TensorType type, int matrices, int n_tiles>
+template <TensorType type, uint32_t threads, int matrices, int n_tiles>
 __device__ __forceinline__ void multiply_codes(const LaneRows (&rows)[matrices], const TileInputs& in,
                                                float (&sums)[matrices][n_tiles][4]) {
   using Fragments = CodeFragments<type>;
@@ -120,15 +154,15 @@ __device__ __forceinline__ void multiply_codes(const LaneRows (&rows)[matrices],
   typename Fragments::Raw raw[matrices];
 #pragma unroll
   for (int m = 0; m < matrices; ++m) Fragments::load(raw[m], rows[m], 0, blocks);
-  copy_code_stage<tokens>(in, 0, in.stages);
+  copy_code_stage<tokens, threads>(in, 0, in.stages);
   uint32_t unit = 0;
 #pragma unroll 1
   for (uint32_t column = 0, buffer = 0; column < in.cols; column += stage_code_columns, buffer ^= 1) {
     wait_for_copies();
     __syncthreads();
     if (column + stage_code_columns < in.cols) {
-      copy_code_stage<tokens>(in, column + stage_code_columns,
-                              in.stages + (buffer ^ 1) * tokens * stage_bytes_per_token);
+      copy_code_stage<tokens, threads>(in, column + stage_code_columns,
+                                       in.stages + (buffer ^ 1) * tokens * stage_bytes_per_token);
     }
     const uint8_t* const stage = in.stages + buffer * tokens * stage_bytes_per_token;
 #pragma unroll 1
@@ -136,6 +170,7 @@ __device__ __forceinline__ void multiply_codes(const LaneRows (&rows)[matrices],
       typename Fragments::Raw next[matrices];
 #pragma unroll
       for (int m = 0; m < matrices; ++m) {
+        prefetch_unit<Fragments::unit_bytes>(rows[m], min(unit + units_ahead, units - 1));
         Fragments::load(next[m], rows[m], min(unit + 1, units - 1), blocks);
       }
 #pragma unroll
@@ -144,7 +179,7 @@ __device__ __forceinline__ void multiply_codes(const LaneRows (&rows)[matrices],
           CodeBlock w[matrices];
 #pragma unroll
           for (int m = 0; m < matrices; ++m) w[m] = Fragments::block(raw[m], j, in.tables);
-          add_block<Fragments::has_min>(w, stage, u * unit_blocks + j, sums);
+          add_block<Fragments>(w, stage, u * unit_blocks + j, sums);
         }
       }
 #pragma unroll
@@ -164,7 +199,7 @@ __device__ __forceinline__ void add_split(const SplitWeights& w, float4 x, float
   mma_bf16(sum, w.major, major[0], major[1]);
 }
 
-template <TensorType type, int matrices, int n_tiles>
+template <TensorType type, uint32_t threads, int matrices, int n_tiles>
 __device__ __forceinline__ void multiply_plain(const LaneRows (&rows)[matrices], const TileInputs& in,
                                                float (&sums)[matrices][n_tiles][4]) {
   using Fragments = PlainFragments<type>;
@@ -177,14 +212,14 @@ __device__ __forceinline__ void multiply_plain(const LaneRows (&rows)[matrices],
 #pragma unroll
     for (uint32_t s = 0; s < stage_steps; ++s) Fragments::load(raw[m][s], rows[m], min(s, steps - 1));
   }
-  copy_plain_stage<tokens>(in, 0, in.stages);
+  copy_plain_stage<tokens, threads>(in, 0, in.stages);
 #pragma unroll 1
   for (uint32_t first = 0, buffer = 0; first < steps; first += stage_steps, buffer ^= 1) {
     wait_for_copies();
     __syncthreads();
     if (first + stage_steps < steps) {
-      copy_plain_stage<tokens>(in, (first + stage_steps) * 16,
-                               in.stages + (buffer ^ 1) * tokens * stage_bytes_per_token);
+      copy_plain_stage<tokens, threads>(in, (first + stage_steps) * 16,
+                                        in.stages + (buffer ^ 1) * tokens * stage_bytes_per_token);
     }
     const uint8_t* const lane_inputs =
         in.stages + buffer * tokens * stage_bytes_per_token + g * stage_plain_stride + c * 16;
@@ -216,15 +251,15 @@ __device__ __forceinline__ void multiply_plain(const LaneRows (&rows)[matrices],
   }
 }
 
-/// Every thread of the block calls this with the rows g and g + 8 of its warp; token_rows are visible.
-/// sums[m][n]: rows and tokens as C of async_copy.cuh, tokens 8n ...
-template <TensorType type, int matrices, int n_tiles>
+/// Every thread of the block (`threads` of them) calls this with the rows g and g + 8 of its warp; token_rows
+/// are visible. sums[m][n]: rows and tokens as C of async_copy.cuh, tokens 8n ...
+template <TensorType type, uint32_t threads, int matrices, int n_tiles>
 __device__ __forceinline__ void multiply(const LaneRows (&rows)[matrices], const TileInputs& in,
                                          float (&sums)[matrices][n_tiles][4]) {
   if constexpr (is_plain(type)) {
-    multiply_plain<type>(rows, in, sums);
+    multiply_plain<type, threads>(rows, in, sums);
   } else {
-    multiply_codes<type>(rows, in, sums);
+    multiply_codes<type, threads>(rows, in, sums);
   }
 }
 

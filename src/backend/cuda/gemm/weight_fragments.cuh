@@ -5,6 +5,8 @@
 // g = l / 4 and g + 8. So a lane decodes eight neighbouring weights, which is one entry of the IQ2_XXS grid
 // or eight bytes of any other format, and nothing passes through shared memory. Each format has
 //   unit_blocks               blocks of 32 columns that are loaded at once
+//   unit_bytes                of the quants plane in a unit of a row
+//   split_columns             columns 4c .. 4c + 3 and 16 + 4c ... instead: low and high nibbles of MXFP4
 //   Raw   load(...)           bytes of a unit; no arithmetic
 //   Block block<j>(raw, ...)  block j of the unit: int8 codes and F32 scales
 #pragma once
@@ -34,11 +36,25 @@ __device__ __forceinline__ uint32_t lane_column() {
 
 /// `value` of the lane that has c = `column` and the same rows.
 __device__ __forceinline__ uint32_t from_column(uint32_t value, uint32_t column) {
-  return __shfl_sync(~0u, value, static_cast<int>(threadIdx.x % 32 / 4 * 4 + column));
+  return __shfl_sync(~0u, value, static_cast<int>(column), 4);
 }
 
 __device__ __forceinline__ uint2 load_8(const uint8_t* address) {
   return __ldg(reinterpret_cast<const uint2*>(address));
+}
+
+/// Brings the quants of a unit of the 16 rows of a warp to L2.
+template <uint32_t unit_bytes>
+__device__ __forceinline__ void prefetch_unit(const LaneRows& rows, uint32_t unit) {
+  const uint32_t c = lane_column();
+  const uint8_t* const quants = c < 2 ? rows.row[0].quants : rows.row[1].quants;
+  asm volatile(
+      "prefetch.global.L2 [%0];" ::"l"(quants + size_t{unit} * unit_bytes + c % 2 * (unit_bytes / 2)));
+}
+
+/// `value` below 2^23, without the slow conversion instruction.
+__device__ __forceinline__ float code_value(uint32_t value) {
+  return __fsub_rn(__uint_as_float(value | 0x4b000000u), 8388608.0f);
 }
 
 template <TensorType type>
@@ -47,6 +63,8 @@ struct CodeFragments;
 template <>
 struct CodeFragments<TensorType::q8_0> {
   static constexpr uint32_t unit_blocks = 4;
+  static constexpr uint32_t unit_bytes = 128;
+  static constexpr bool split_columns = false;
   static constexpr bool has_min = false;
   struct Raw {
     uint2 q[4][2];
@@ -79,9 +97,11 @@ struct CodeFragments<TensorType::q8_0> {
 template <>
 struct CodeFragments<TensorType::mxfp4> {
   static constexpr uint32_t unit_blocks = 4;
+  static constexpr uint32_t unit_bytes = 64;
+  static constexpr bool split_columns = true;
   static constexpr bool has_min = false;
   struct Raw {
-    uint2 q[4][2];
+    uint32_t q[4][2];
     uint32_t exponent[2];  // of block c
   };
   static __device__ __forceinline__ void load(Raw& raw, const LaneRows& rows, uint32_t unit,
@@ -91,22 +111,21 @@ struct CodeFragments<TensorType::mxfp4> {
     for (int r = 0; r < 2; ++r) {
 #pragma unroll
       for (uint32_t j = 0; j < 4; ++j) {
-        raw.q[j][r] = load_8(rows.row[r].quants + size_t{min(first + j, blocks - 1)} * 16 + c % 2 * 8);
+        raw.q[j][r] = __ldg(reinterpret_cast<const uint32_t*>(
+            rows.row[r].quants + size_t{min(first + j, blocks - 1)} * 16 + 4 * c));
       }
       raw.exponent[r] = __ldg(rows.row[r].scales + min(first + c, blocks - 1));
     }
   }
   static __device__ __forceinline__ CodeBlock block(const Raw& raw, uint32_t j, const uint8_t*) {
     using Row = RowFormat<TensorType::mxfp4>;
-    const uint32_t shift = lane_column() / 2 * 4;  // columns 16 .. 31 are the high nibbles
     CodeBlock b = {};
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       int low, high;
-      Row::expand(raw.q[j][r].x >> shift, low, high);
+      Row::expand(raw.q[j][r], low, high);
       b.a[r] = static_cast<uint32_t>(low);
-      Row::expand(raw.q[j][r].y >> shift, low, high);
-      b.a[r + 2] = static_cast<uint32_t>(low);
+      b.a[r + 2] = static_cast<uint32_t>(high);
       b.d[r] = Row::half_scale(from_column(raw.exponent[r], j));
     }
     return b;
@@ -116,6 +135,8 @@ struct CodeFragments<TensorType::mxfp4> {
 template <>
 struct CodeFragments<TensorType::q4_k> {
   static constexpr uint32_t unit_blocks = 8;
+  static constexpr uint32_t unit_bytes = 128;
+  static constexpr bool split_columns = false;
   static constexpr bool has_min = true;
   struct Raw {
     uint2 q[4][2];  // blocks 2p (low nibbles) and 2p + 1
@@ -142,7 +163,7 @@ struct CodeFragments<TensorType::q4_k> {
       const uint4 s = raw.scales[r];
       const uint32_t scale = j < 4 ? s.y >> at & 63u : (s.w >> at & 15u) | (s.y >> at & 0xc0u) >> 2;
       const uint32_t least = j < 4 ? s.z >> at & 63u : (s.w >> (at + 4) & 15u) | (s.z >> at & 0xc0u) >> 2;
-      b.d[r] = __fmul_rn(half_bits(s.x & 0xffffu), static_cast<float>(scale));
+      b.d[r] = __fmul_rn(half_bits(s.x & 0xffffu), code_value(scale));
       b.min[r] = least * 0x01010101u;
       b.minus_dmin[r] = -half_bits(s.x >> 16);
     }
@@ -154,6 +175,8 @@ struct CodeFragments<TensorType::q4_k> {
 template <>
 struct CodeFragments<TensorType::q2_k> {
   static constexpr uint32_t unit_blocks = 8;
+  static constexpr uint32_t unit_bytes = 64;
+  static constexpr bool split_columns = false;
   static constexpr bool has_min = true;
   struct Raw {
     uint2 q[2][2];  // blocks 4h .. 4h + 3: two bits each
@@ -192,6 +215,8 @@ struct CodeFragments<TensorType::q2_k> {
 template <>
 struct CodeFragments<TensorType::iq2_xxs> {
   static constexpr uint32_t unit_blocks = 8;
+  static constexpr uint32_t unit_bytes = 64;
+  static constexpr bool split_columns = false;
   static constexpr bool has_min = false;
   struct Raw {
     uint4 q[2];  // blocks 2c and 2c + 1
@@ -212,14 +237,15 @@ struct CodeFragments<TensorType::iq2_xxs> {
     for (int r = 0; r < 2; ++r) {
       const uint32_t indices = from_column(j % 2 == 0 ? raw.q[r].x : raw.q[r].z, j / 2);
       const uint32_t signs = from_column(j % 2 == 0 ? raw.q[r].y : raw.q[r].w, j / 2);
-      const uint32_t grid_at = (indices >> (8 * c) & 255u) << 7 | copy;
-      const uint32_t sign_at = (signs >> (7 * c) & 127u) << 7 | copy;
+      // Rotated so that the index stands at bit 7, above the byte of the lane's copy.
+      const uint32_t grid_at = (__funnelshift_l(indices, indices, 7 - 8 * c) & 0x7f80u) | copy;
+      const uint32_t sign_at = (__funnelshift_l(signs, signs, 7 - 7 * c) & 0x3f80u) | copy;
       const uint32_t selectors = *reinterpret_cast<const uint32_t*>(tables + grid_at) ^
                                  *reinterpret_cast<const uint32_t*>(tables + iq2_sign_table_at + sign_at);
       b.a[r] = permute_bytes(0x002b1908u, 0x00d5e7f8u, selectors);
       b.a[r + 2] = permute_bytes(0x002b1908u, 0x00d5e7f8u, selectors >> 16);
       const float d = __fmul_rn(half_bits(raw.d[r]), 0.125f);
-      b.d[r] = __fmul_rn(d, static_cast<float>(signs >> 27 | 1u));  // 2 s + 1
+      b.d[r] = __fmul_rn(d, code_value(signs >> 27 | 1u));  // 2 s + 1
     }
     return b;
   }
