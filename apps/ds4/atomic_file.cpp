@@ -12,6 +12,21 @@
 #include "base/error.hpp"
 
 namespace ds4::cli {
+namespace {
+
+/// Standard output or error where that is the existing file `wanted`, else -1. By its descriptor, not its
+/// name: others may write to the same file, and "/dev/stdout" cannot be opened where it is a socket.
+int standard_descriptor(const struct stat& wanted) {
+  for (const int descriptor : {STDOUT_FILENO, STDERR_FILENO}) {
+    struct stat status{};
+    const bool same =
+        ::fstat(descriptor, &status) == 0 && status.st_dev == wanted.st_dev && status.st_ino == wanted.st_ino;
+    if (same) return descriptor;
+  }
+  return -1;
+}
+
+}  // namespace
 
 AtomicFile::AtomicFile(int descriptor, std::string path, std::string temporary)
     : descriptor_(descriptor),
@@ -33,8 +48,10 @@ AtomicFile::~AtomicFile() {
 Result<AtomicFile> AtomicFile::create(const std::string& path) {
   struct stat status{};
   const bool exists = ::stat(path.c_str(), &status) == 0;
-  if (exists && !S_ISREG(status.st_mode)) {
-    const int descriptor = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  const int standard = exists ? standard_descriptor(status) : -1;
+  if (standard >= 0 || (exists && !S_ISREG(status.st_mode))) {
+    const int descriptor =
+        standard >= 0 ? ::fcntl(standard, F_DUPFD_CLOEXEC, 0) : ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
     if (descriptor < 0) return fail(ErrorCode::io, "cannot write {}: {}", path, std::strerror(errno));
     return AtomicFile(descriptor, path, "");
   }

@@ -11,8 +11,8 @@
 namespace ds4::cli {
 
 /// Collects a file under a temporary name in the same folder; commit() gives it its name, destruction without
-/// commit() removes it. Something that exists and is not a regular file (a device, a pipe) is written
-/// directly.
+/// commit() removes it. Something that exists and is not a regular file (a device, a pipe), and the file that
+/// standard output or error goes to, is written directly.
 class AtomicFile {
  public:
   static Result<AtomicFile> create(const std::string& path);

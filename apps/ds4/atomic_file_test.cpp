@@ -1,9 +1,11 @@
 #include "atomic_file.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -91,6 +93,25 @@ TEST_F(AtomicFileTest, DevicesAreWrittenDirectly) {
   auto full = AtomicFile::create("/dev/full");
   ASSERT_TRUE(full);
   EXPECT_FALSE(full->write("x"));
+}
+
+TEST_F(AtomicFileTest, TheFileOfStandardOutputIsContinued) {
+  const fs::path path = folder / "out.txt";
+  const int kept = ::dup(STDOUT_FILENO);
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  ASSERT_EQ(::write(file, "before ", 7), 7);
+  std::fflush(stdout);
+  ::dup2(file, STDOUT_FILENO);
+  {
+    auto out = AtomicFile::create("/dev/stdout");
+    EXPECT_TRUE(out && out->write("dump ") && out->commit());
+  }
+  ::dup2(kept, STDOUT_FILENO);
+  ::close(kept);
+  ASSERT_EQ(::write(file, "after", 5), 5);
+  ::close(file);
+  EXPECT_EQ(content(path), "before dump after");
+  EXPECT_EQ(entries(), 1u);
 }
 
 TEST_F(AtomicFileTest, MissingFolderAndFolderAsFile) {
