@@ -24,7 +24,7 @@ namespace {
 
 int failure(const Error& error) {
   if (error.code == ErrorCode::cancelled) return exit_interrupted;
-  say_error(error.message);
+  say_error(error.message + (error.code == ErrorCode::context_full ? "; --ctx N makes it larger" : ""));
   return exit_failure;
 }
 
@@ -89,7 +89,7 @@ int run_one_shot(const Options& options, const Engine& engine, Session& session,
   if (!reply) return failure(reply.error());
   if (reply->stop == StopReason::output_failed) return output_status(output);
   if (reply->stop == StopReason::context_full) {
-    warn(fmt::format("the context of {} tokens is full", session.context()));
+    warn(fmt::format("the context of {} tokens is full; --ctx N makes it larger", session.context()));
   }
   if (reply->stop == StopReason::interrupted) {
     // The terminal shows ^C in the middle of a line.

@@ -2,8 +2,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "base/error.hpp"
@@ -26,6 +29,11 @@ std::string trimmed(const std::string& text) {
 
 const char* mode_name(ThinkMode mode) {
   return mode == ThinkMode::none ? "none" : mode == ThinkMode::high ? "high" : "max";
+}
+
+bool takes_nothing(std::string_view command) {
+  constexpr std::string_view commands[] = {"/help", "/think", "/think-max", "/nothink", "/quit", "/exit"};
+  return std::find(std::begin(commands), std::end(commands), command) != std::end(commands);
 }
 
 enum class Next { read, leave, output_lost };
@@ -77,7 +85,8 @@ Next Conversation::send(const std::string& message) {
   clear_interrupt();
   const auto reply = generate_reply(engine_, *session_, transcript, reply_options, rng_, output_);
   if (!reply) {
-    say_error(reply.error().message);
+    const bool too_long = reply.error().code == ErrorCode::context_full;
+    say_error(reply.error().message + (too_long ? "; /ctx N makes it larger" : ""));
     return Next::read;
   }
   if (reply->stop == StopReason::output_failed) {
@@ -112,6 +121,10 @@ Next Conversation::command(const std::string& line) {
   const size_t space = line.find_first_of(" \t\n");
   const std::string name = line.substr(0, space);
   const std::string argument = space == std::string::npos ? "" : trimmed(line.substr(space));
+  if (!argument.empty() && takes_nothing(name)) {
+    say_error(fmt::format("{} takes no argument", name));
+    return Next::read;
+  }
   if (name == "/quit" || name == "/exit") return Next::leave;
   if (name == "/help") {
     Writer(STDERR_FILENO).write(command_list());

@@ -107,6 +107,9 @@ class Conversation(unittest.TestCase):
         terminal.send("/nonsense\r")
         terminal.expect(r"unknown command /nonsense; /help")
         terminal.expect(PROMPT)
+        terminal.send("/nothink What is the capital of Japan?\r")  # not dropped silently
+        terminal.expect(r"/nothink takes no argument")
+        terminal.expect(PROMPT)
         self.leave(terminal)
 
     def test_interrupted_answer_is_kept(self):
