@@ -172,6 +172,7 @@ class CudaBackend final : public backend::Backend {
   void advance(CudaSequence& state, std::span<const Token> tokens) const {
     state.prepare_rows(tokens.size(), stream_.get());
     std::vector<RowInfo> infos;
+    infos.reserve(tokens.size());
     for (size_t i = 0; i < tokens.size(); ++i) {
       infos.push_back({tokens[i], static_cast<uint32_t>(i), state.position() + i,
                        static_cast<uint32_t>(tokens.size()), 0, state.layer_caches()});

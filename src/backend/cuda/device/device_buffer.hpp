@@ -23,7 +23,7 @@ class DeviceBuffer {
     std::swap(count_, other.count_);
     return *this;
   }
-  ~DeviceBuffer() { cudaFree(data_); }
+  ~DeviceBuffer() { cudaFree(static_cast<void*>(data_)); }
 
   T* data() const { return data_; }
   size_t size() const { return count_; }

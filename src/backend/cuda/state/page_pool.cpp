@@ -49,7 +49,8 @@ void RowTable::prepare(size_t begin, size_t count, uint8_t** table, cudaStream_t
       pages_.push_back({std::move(fresh), false});
     }
     uint8_t* address = pages_[page].data.get();
-    check(cudaMemcpyAsync(table + page, &address, sizeof(address), cudaMemcpyHostToDevice, stream),
+    check(cudaMemcpyAsync(static_cast<void*>(table + page), static_cast<const void*>(&address),
+                          sizeof(address), cudaMemcpyHostToDevice, stream),
           "page table");
   }
 }
@@ -57,10 +58,11 @@ void RowTable::prepare(size_t begin, size_t count, uint8_t** table, cudaStream_t
 void RowTable::publish(size_t count, uint8_t** table, cudaStream_t stream) {
   pages_.resize((count + rows_per_page - 1) / rows_per_page);
   std::vector<uint8_t*> addresses;
+  addresses.reserve(pages_.size());
   for (const Page& page : pages_) addresses.push_back(page.data.get());
   if (addresses.empty()) return;
-  check(cudaMemcpyAsync(table, addresses.data(), addresses.size() * sizeof(uint8_t*), cudaMemcpyHostToDevice,
-                        stream),
+  check(cudaMemcpyAsync(static_cast<void*>(table), static_cast<const void*>(addresses.data()),
+                        addresses.size() * sizeof(uint8_t*), cudaMemcpyHostToDevice, stream),
         "page table");
   check(cudaStreamSynchronize(stream), "page table");
 }
