@@ -29,7 +29,7 @@ TEST(Fp8E4m3, CodesAndTies) {
   }
 }
 
-// Vectors of docs/model.md §16.
+// Vectors of docs/model.md §15.
 TEST(Fp8E4m3, Scalars) {
   const float pairs[][2] = {
       {0.0009765625f, 0}, {0.00146484375f, 0.001953125f}, {17, 16}, {19, 20}, {21, 20}, {447, 448},
@@ -83,7 +83,7 @@ TEST(Fp4E2m1, RepackingKeepsEveryValue) {
             kE2m1Values[static_cast<size_t>(codes[0] >> 4)] * e8m0_to_f32(static_cast<uint8_t>(scales[0])));
 }
 
-// Vectors of docs/model.md §16.
+// Vectors of docs/model.md §15.
 TEST(Fp8Row, Vector) {
   float row[Fp8Row::kElements] = {};
   for (int i = 0; i < 64; ++i) row[i] = 0.1f * (static_cast<float>(i) - 31.5f);

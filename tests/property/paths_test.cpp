@@ -192,6 +192,34 @@ TEST_F(NanoPathsTest, CancelledPrefillLeavesTheSequenceAsItWas) {
             model->prefill(*untouched, {tokens.data() + 200, 300}));
 }
 
+TEST_F(NanoPathsTest, BadCallsAreErrorsAndChangeNothing) {
+  const auto model = open(1);
+  const uint32_t vocabulary = model->shape.vocabulary;
+  auto sequence = model->sequence();
+  std::vector<float> logits(vocabulary);
+  const auto code = [](const Result<void>& result) {
+    return result ? ErrorCode::internal : result.error().code;
+  };
+  const auto bad = ErrorCode::invalid_argument;
+  const backend::Backend& backend = *model->backend;
+  for (const Token token : {-1, static_cast<Token>(vocabulary)}) {
+    EXPECT_EQ(code(backend.prefill(*sequence, {&token, 1}, 1, logits, {})), bad);
+    const backend::DecodeRow row{sequence.get(), token};
+    EXPECT_EQ(code(backend.decode({&row, 1}, logits)), bad);
+  }
+  const Token good = 5;
+  EXPECT_EQ(code(backend.prefill(*sequence, {}, 0, logits, {})), bad);
+  EXPECT_EQ(code(backend.prefill(*sequence, {&good, 1}, 2, logits, {})), bad);
+  EXPECT_EQ(code(backend.prefill(*sequence, {&good, 1}, 1, {logits.data(), 7}, {})), bad);
+  const std::vector<backend::DecodeRow> twice{{sequence.get(), good}, {sequence.get(), good}};
+  std::vector<float> wide(17 * vocabulary);
+  EXPECT_EQ(code(backend.decode(twice, wide)), bad);
+  EXPECT_EQ(code(backend.decode({}, wide)), bad);
+  EXPECT_EQ(code(backend.decode(std::vector<backend::DecodeRow>(17, {sequence.get(), good}), wide)), bad);
+  EXPECT_EQ(code(backend.decode({twice.data(), 1}, {logits.data(), 7})), bad);
+  EXPECT_EQ(sequence->position(), 0u);
+}
+
 // Random models in every weight format, with F32 and with 8-bit activations.
 struct Formats {
   const char* name;

@@ -4,6 +4,7 @@
 #include <new>
 #include <utility>
 
+#include "backend/checks.hpp"
 #include "backend/cpu/drafter.hpp"
 #include "base/error.hpp"
 
@@ -62,12 +63,7 @@ class CpuBackend final : public backend::Backend {
   Result<void> prefill(backend::Sequence& sequence, std::span<const Token> tokens, size_t logit_rows,
                        std::span<float> logits, const backend::EvalControl& control) const override {
     SequenceState& state = static_cast<CpuSequence&>(sequence).state;
-    DS4_TRY(check_tokens(tokens));
-    if (logit_rows > tokens.size() || logits.size() < logit_rows * shape_.vocabulary) {
-      return fail(ErrorCode::invalid_argument,
-                  "{} rows of logits do not fit a call with {} tokens and {} values", logit_rows,
-                  tokens.size(), logits.size());
-    }
+    DS4_TRY(backend::check_prefill(tokens, logit_rows, logits.size(), shape_.vocabulary));
     const std::lock_guard lock(mutex_);
     try {
       const SequenceState before = state;  // layers advance one after the other: undone as a whole
@@ -93,23 +89,7 @@ class CpuBackend final : public backend::Backend {
   }
 
   Result<void> decode(std::span<const backend::DecodeRow> rows, std::span<float> logits) const override {
-    if (rows.empty() || rows.size() > backend::max_decode_rows) {
-      return fail(ErrorCode::invalid_argument, "a decode batch has 1 to {} rows, not {}",
-                  backend::max_decode_rows, rows.size());
-    }
-    if (logits.size() < rows.size() * shape_.vocabulary) {
-      return fail(ErrorCode::invalid_argument, "{} logits are too few for {} rows", logits.size(),
-                  rows.size());
-    }
-    for (size_t i = 0; i < rows.size(); ++i) {
-      DS4_TRY(check_tokens({&rows[i].token, 1}));
-      for (size_t j = 0; j < i; ++j) {
-        if (rows[i].sequence == rows[j].sequence) {
-          return fail(ErrorCode::invalid_argument, "rows {} and {} of a decode batch are the same sequence",
-                      j, i);
-        }
-      }
-    }
+    DS4_TRY(backend::check_decode(rows, logits.size(), shape_.vocabulary));
     const std::lock_guard lock(mutex_);
     try {
       Batch batch;
@@ -134,7 +114,7 @@ class CpuBackend final : public backend::Backend {
     if (!weights_.drafter) return fail(ErrorCode::unsupported, "no drafter (MTP) is loaded");
     if (state.position == 0)
       return fail(ErrorCode::invalid_argument, "nothing to draft from: the sequence is empty");
-    DS4_TRY(check_tokens({&next, 1}));
+    DS4_TRY(backend::check_tokens({&next, 1}, shape_.vocabulary));
     const std::lock_guard lock(mutex_);
     try {
       return make_drafts(context(), state, next, depth);
@@ -169,17 +149,6 @@ class CpuBackend final : public backend::Backend {
 
   static Error out_of_memory(const char* what) {
     return fail(ErrorCode::out_of_memory, "not enough memory for {}", what);
-  }
-
-  Result<void> check_tokens(std::span<const Token> tokens) const {
-    if (tokens.empty()) return fail(ErrorCode::invalid_argument, "no tokens to evaluate");
-    for (Token token : tokens) {
-      if (token < 0 || static_cast<uint32_t>(token) >= shape_.vocabulary) {
-        return fail(ErrorCode::invalid_argument, "token {} is outside the vocabulary of {}", token,
-                    shape_.vocabulary);
-      }
-    }
-    return {};
   }
 
   // All layers over the batch; false if cancelled between two of them.

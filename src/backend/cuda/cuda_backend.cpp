@@ -6,6 +6,7 @@
 #include <mutex>
 #include <vector>
 
+#include "backend/checks.hpp"
 #include "backend/cuda/pass.hpp"
 #include "backend/cuda/state/cuda_sequence.hpp"
 #include "base/error.hpp"
@@ -57,12 +58,7 @@ class CudaBackend final : public backend::Backend {
 
   Result<void> prefill(backend::Sequence& sequence, std::span<const Token> tokens, size_t logit_rows,
                        std::span<float> logits, const backend::EvalControl& control) const override {
-    DS4_TRY(check_tokens(tokens));
-    if (logit_rows > tokens.size() || logits.size() < logit_rows * shape_.vocabulary) {
-      return fail(ErrorCode::invalid_argument,
-                  "{} rows of logits do not fit a call with {} tokens and {} values", logit_rows,
-                  tokens.size(), logits.size());
-    }
+    DS4_TRY(backend::check_prefill(tokens, logit_rows, logits.size(), shape_.vocabulary));
     auto& state = static_cast<CudaSequence&>(sequence);
     const std::lock_guard lock(mutex_);
     try {
@@ -94,23 +90,7 @@ class CudaBackend final : public backend::Backend {
   }
 
   Result<void> decode(std::span<const backend::DecodeRow> rows, std::span<float> logits) const override {
-    if (rows.empty() || rows.size() > backend::max_decode_rows) {
-      return fail(ErrorCode::invalid_argument, "a decode batch has 1 to {} rows, not {}",
-                  backend::max_decode_rows, rows.size());
-    }
-    if (logits.size() < rows.size() * shape_.vocabulary) {
-      return fail(ErrorCode::invalid_argument, "{} logits are too few for {} rows", logits.size(),
-                  rows.size());
-    }
-    for (size_t i = 0; i < rows.size(); ++i) {
-      DS4_TRY(check_tokens({&rows[i].token, 1}));
-      for (size_t j = 0; j < i; ++j) {
-        if (rows[i].sequence == rows[j].sequence) {
-          return fail(ErrorCode::invalid_argument, "rows {} and {} of a decode batch are the same sequence",
-                      j, i);
-        }
-      }
-    }
+    DS4_TRY(backend::check_decode(rows, logits.size(), shape_.vocabulary));
     const std::lock_guard lock(mutex_);
     try {
       std::vector<RowInfo> infos;
@@ -157,17 +137,6 @@ class CudaBackend final : public backend::Backend {
   }
 
  private:
-  Result<void> check_tokens(std::span<const Token> tokens) const {
-    if (tokens.empty()) return fail(ErrorCode::invalid_argument, "no tokens to evaluate");
-    for (Token token : tokens) {
-      if (token < 0 || static_cast<uint32_t>(token) >= shape_.vocabulary) {
-        return fail(ErrorCode::invalid_argument, "token {} is outside the vocabulary of {}", token,
-                    shape_.vocabulary);
-      }
-    }
-    return {};
-  }
-
   // A pass over consecutive tokens of one sequence.
   void advance(CudaSequence& state, std::span<const Token> tokens) const {
     state.prepare_rows(tokens.size(), stream_.get());

@@ -40,7 +40,7 @@ struct DeviceMatrix {
   const uint8_t* extras = nullptr;
 };
 
-/// Activations of up to max_rows rows: F32 and their int8 form (32 columns share one F32 scale; codes round
+/// Activations of the rows of a pass: F32 and their int8 form (32 columns share one F32 scale; codes round
 /// to even). Both lie in the same row order; a kernel uses the one that fits its weights.
 struct DeviceActivations {
   const float* f32 = nullptr;     // [rows][stride]

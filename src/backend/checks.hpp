@@ -1,0 +1,55 @@
+// What every backend asks of the arguments of a call before it computes anything.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "backend/backend.hpp"
+#include "base/error.hpp"
+
+namespace ds4::backend {
+
+/// At least one token, all inside the vocabulary.
+inline Result<void> check_tokens(std::span<const Token> tokens, uint32_t vocabulary) {
+  if (tokens.empty()) return fail(ErrorCode::invalid_argument, "no tokens to evaluate");
+  for (const Token token : tokens) {
+    if (token < 0 || static_cast<uint32_t>(token) >= vocabulary) {
+      return fail(ErrorCode::invalid_argument, "token {} is outside the vocabulary of {}", token, vocabulary);
+    }
+  }
+  return {};
+}
+
+inline Result<void> check_prefill(std::span<const Token> tokens, size_t logit_rows, size_t logit_values,
+                                  uint32_t vocabulary) {
+  DS4_TRY(check_tokens(tokens, vocabulary));
+  if (logit_rows > tokens.size() || logit_values < logit_rows * vocabulary) {
+    return fail(ErrorCode::invalid_argument,
+                "{} rows of logits do not fit a call with {} tokens and {} values", logit_rows, tokens.size(),
+                logit_values);
+  }
+  return {};
+}
+
+/// 1 to max_decode_rows rows of different sequences.
+inline Result<void> check_decode(std::span<const DecodeRow> rows, size_t logit_values, uint32_t vocabulary) {
+  if (rows.empty() || rows.size() > max_decode_rows) {
+    return fail(ErrorCode::invalid_argument, "a decode batch has 1 to {} rows, not {}", max_decode_rows,
+                rows.size());
+  }
+  if (logit_values < rows.size() * vocabulary) {
+    return fail(ErrorCode::invalid_argument, "{} logits are too few for {} rows", logit_values, rows.size());
+  }
+  for (size_t i = 0; i < rows.size(); ++i) {
+    DS4_TRY(check_tokens({&rows[i].token, 1}, vocabulary));
+    for (size_t j = 0; j < i; ++j) {
+      if (rows[i].sequence != rows[j].sequence) continue;
+      return fail(ErrorCode::invalid_argument, "rows {} and {} of a decode batch are the same sequence", j,
+                  i);
+    }
+  }
+  return {};
+}
+
+}  // namespace ds4::backend
