@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <cmath>
 
-#include "atomic_file.hpp"
 #include "base/error.hpp"
-#include "console.hpp"
-#include "format/gguf.hpp"
+#include "common/atomic_file.hpp"
+#include "common/console.hpp"
+#include "common/interrupt.hpp"
+#include "common/json_dump.hpp"
+#include "common/model_run.hpp"
 #include "generate.hpp"
-#include "interrupt.hpp"
-#include "json_dump.hpp"
 
 namespace ds4::cli {
 namespace {
@@ -25,17 +25,6 @@ Error cancelled() {
 
 std::string token_json(const Tokenizer& tokenizer, Token token) {
   return json_token(token, tokenizer.decode(token));
-}
-
-/// Whole bits per weight of the routed experts: 2 and 4 for the published files.
-Result<unsigned> expert_bits(const std::string& model_path) {
-  DS4_ASSIGN(const auto file, format::GgufFile::open(model_path));
-  for (const auto& tensor : file.tensors()) {
-    if (tensor.name.find("ffn_gate_exps") == std::string_view::npos) continue;
-    const auto traits = format::type_traits(tensor.type);
-    if (traits) return traits->block_bytes * 8 / traits->block_elements;
-  }
-  return 0u;
 }
 
 std::string logprobs_step_json(const Tokenizer& tokenizer, size_t step, Token selected,
@@ -59,14 +48,12 @@ Result<void> dump_logits(const Options& options, const std::string& model_path, 
   DS4_TRY(sync_with_progress(session, prompt));
   const auto logits = session.logits();
   const Token best = argmax(logits);
-  // The device, without the details in parentheses.
-  const std::string backend = engine.info().backend.substr(0, engine.info().backend.find(' '));
   std::string text = fmt::format(
       "{{\n  \"source\":\"ds4\",\n  \"model\":{},\n  \"backend\":{},\n  \"quant_bits\":{},\n  "
       "\"prompt_tokens\":{},\n"
       "  \"ctx\":{},\n  \"vocab\":{},\n  \"argmax_token\":{},\n  \"argmax_logit\":{},\n  \"logits\":[",
-      json_string(model_path), json_string(backend), bits, prompt.size(), session.context(), logits.size(),
-      token_json(engine.tokenizer(), best),
+      json_string(model_path), json_string(device_name(engine)), bits, prompt.size(), session.context(),
+      logits.size(), token_json(engine.tokenizer(), best),
       logits.empty() ? "null" : json_number(logits[static_cast<size_t>(best)]));
   for (size_t i = 0; i < logits.size(); ++i) {
     text += i == 0 ? "\n    " : i % 8 == 0 ? ",\n    " : ",";

@@ -4,12 +4,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 
 #include "base/error.hpp"
-#include "interrupt.hpp"
+#include "common/interrupt.hpp"
+#include "common/model_run.hpp"
 #include "output_printer.hpp"
-#include "progress.hpp"
 
 namespace ds4::cli {
 namespace {
@@ -33,23 +32,6 @@ size_t generation_room(uint64_t context, size_t position, size_t wanted) {
 
 bool ends_reply(const SpecialTokens& special, Token token) {
   return token == special.eos || token == special.user || token == special.bos;
-}
-
-Result<void> check_logits(std::span<const float> logits) {
-  if (std::any_of(logits.begin(), logits.end(), [](float logit) { return std::isfinite(logit); })) return {};
-  return fail(ErrorCode::format, "the model computed no finite logit: its weights are damaged");
-}
-
-Result<SyncStats> sync_with_progress(Session& session, std::span<const Token> prompt) {
-  ProgressLine line;
-  size_t kept = prompt.size();  // the first report tells how much was there already
-  SyncOptions options;
-  options.cancelled = [] { return interrupted(); };
-  options.on_progress = [&](size_t done, size_t total) {
-    kept = std::min(kept, done);
-    line.show(prefill_text(done - kept, total - kept), done == total);
-  };
-  return session.sync(prompt, options);
 }
 
 Result<Reply> generate_reply(const Engine& engine, Session& session, std::span<const Token> prompt,

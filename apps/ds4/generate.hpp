@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "console.hpp"
+#include "common/console.hpp"
 #include "ds4/engine.hpp"
 #include "ds4/sampling.hpp"
 
@@ -38,12 +38,6 @@ size_t generation_room(uint64_t context, size_t position, size_t wanted);
 
 /// EOS, or the beginning of something that is not the model's to write: a user's message or a new text.
 bool ends_reply(const SpecialTokens& special, Token token);
-
-/// The error of a model whose logits are all NaN or infinite; such a model cannot choose a token.
-Result<void> check_logits(std::span<const float> logits);
-
-/// Brings the session to `prompt` with a progress line. Ctrl+C ends it with ErrorCode::cancelled.
-Result<SyncStats> sync_with_progress(Session& session, std::span<const Token> prompt);
 
 /// Evaluates the prompt and streams the reply to `output`.
 Result<Reply> generate_reply(const Engine& engine, Session& session, std::span<const Token> prompt,

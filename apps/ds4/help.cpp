@@ -4,14 +4,13 @@
 #include <algorithm>
 #include <string_view>
 
+#include "common/help_page.hpp"
 #include "ds4/version.hpp"
 #include "option_table.hpp"
 #include "options.hpp"
 
 namespace ds4::cli {
 namespace {
-
-constexpr size_t description_column = 28;
 
 struct SectionText {
   Section section;
@@ -51,52 +50,18 @@ constexpr Command keys[] = {
     {"Ctrl+L", "clear the screen"},
 };
 
-class Page {
- public:
-  explicit Page(bool color) : color_(color) {}
-
-  void title(std::string_view text) { text_ += fmt::format("\n{}\n", paint("1;38;5;250", text)); }
-  void line(std::string_view text) { text_ += fmt::format("{}\n", text); }
-  /// A name in the left column and its description, which may have several lines, in the right one.
-  void entry(const std::string& name, std::string_view description) {
-    const bool fits = 4 + name.size() + 2 <= description_column;
-    text_ += "    " + paint("38;5;81", name);
-    text_ += fits ? std::string(description_column - 4 - name.size(), ' ')
-                  : "\n" + std::string(description_column, ' ');
-    for (const char c : description) {
-      text_ += c;
-      if (c == '\n') text_ += std::string(description_column, ' ');
-    }
-    text_ += '\n';
-  }
-  std::string take() { return std::move(text_); }
-
- private:
-  std::string paint(std::string_view style, std::string_view text) const {
-    return color_ ? fmt::format("\x1b[{}m{}\x1b[0m", style, text) : std::string(text);
-  }
-  bool color_;
-  std::string text_;
-};
-
-void add_section(Page& page, const SectionText& section) {
-  page.title(section.title);
-  for (const OptionRow& row : option_table()) {
-    if (row.section != section.section) continue;
-    std::string name = row.short_name[0] != '\0' ? fmt::format("{}, {}", row.short_name, row.name) : row.name;
-    if (row.value != nullptr) name += fmt::format(" {}", row.value);
-    page.entry(name, row.help);
-  }
+void add_section(HelpPage& page, const SectionText& section) {
+  page.options(section.title, option_table(), section.section);
 }
 
-void add_commands(Page& page) {
+void add_commands(HelpPage& page) {
   page.title("Commands of a conversation");
   for (const Command& c : commands) page.entry(c.name, c.help);
   page.title("Keys");
   for (const Command& k : keys) page.entry(k.name, k.help);
 }
 
-void add_header(Page& page) {
+void add_header(HelpPage& page) {
   page.line(fmt::format("ds4 {}: runs DeepSeek V4 models on this machine", version));
   page.line("");
   page.line("usage: ds4 [OPTION...]                a conversation (on a terminal)");
@@ -106,7 +71,7 @@ void add_header(Page& page) {
   page.line("       ds4 [OPTION...] < FILE         the same with the prompt from standard input");
 }
 
-void add_footer(Page& page) {
+void add_footer(HelpPage& page) {
   page.title("More");
   page.entry("--help TOPIC", "runtime, sampling, diagnostics, commands, or all");
   page.title("Examples");
@@ -120,7 +85,7 @@ void add_footer(Page& page) {
 }  // namespace
 
 std::string help_page(const std::string& topic, bool color) {
-  Page page(color);
+  HelpPage page(color);
   const auto* section = std::find_if(std::begin(sections), std::end(sections), [&](const SectionText& s) {
     return s.topic[0] != '\0' && topic == s.topic;
   });

@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <utility>
 
-#include "atomic_file.hpp"
-#include "console.hpp"
+#include "common/atomic_file.hpp"
+#include "common/console.hpp"
 
 namespace ds4::cli {
 namespace {

@@ -4,9 +4,9 @@
 
 #include "base/error.hpp"
 #include "base/quote.hpp"
+#include "common/progress.hpp"
 #include "diagnostics.hpp"
 #include "format/gguf.hpp"
-#include "progress.hpp"
 
 namespace ds4::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include <cctype>
 #include <utility>
 
-#include "visible_text.hpp"
+#include "common/visible_text.hpp"
 
 namespace ds4::cli {
 namespace {

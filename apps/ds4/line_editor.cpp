@@ -10,10 +10,10 @@
 #include <cstring>
 #include <utility>
 
-#include "console.hpp"
-#include "interrupt.hpp"
+#include "common/console.hpp"
+#include "common/interrupt.hpp"
+#include "common/visible_text.hpp"
 #include "terminal.hpp"
-#include "visible_text.hpp"
 
 namespace ds4::cli {
 namespace {

@@ -1,8 +1,7 @@
 #include "options.hpp"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
+#include <array>
 #include <limits>
 
 #include "base/error.hpp"
@@ -10,39 +9,6 @@
 
 namespace ds4::cli {
 namespace {
-
-constexpr uint64_t largest_integer = 2147483647;
-
-Result<float> parse_float(const char* name, const std::string& text, float minimum, float maximum) {
-  float value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value) || value < minimum ||
-      value > maximum) {
-    return fail(ErrorCode::invalid_argument, "{} needs a number from {} to {}, not '{}'", name, minimum,
-                maximum, text);
-  }
-  return value;
-}
-
-template <class T>
-Result<void> set_integer(T& target, const char* name, const std::string& text, uint64_t minimum = 1,
-                         uint64_t maximum = largest_integer) {
-  DS4_ASSIGN(const uint64_t value, parse_integer(name, text, minimum, maximum));
-  target = static_cast<T>(value);
-  return {};
-}
-
-Result<void> set_float(float& target, const char* name, const std::string& text, float minimum,
-                       float maximum) {
-  DS4_ASSIGN(target, parse_float(name, text, minimum, maximum));
-  return {};
-}
-
-Result<void> set_path(std::string& target, const char* name, const std::string& text) {
-  if (text.empty()) return fail(ErrorCode::invalid_argument, "{} needs the name of a file", name);
-  target = text;
-  return {};
-}
 
 Result<void> set_prompt(Options& o, PromptSource source, const std::string& value) {
   if (o.prompt_source != PromptSource::none) {
@@ -60,21 +26,8 @@ Result<void> set_prompt(Options& o, PromptSource source, const std::string& valu
   return {};
 }
 
-Result<void> set_backend(BackendChoice& backend, const std::string& name) {
-  if (name == "auto") {
-    backend = BackendChoice::automatic;
-  } else if (name == "cpu") {
-    backend = BackendChoice::cpu;
-  } else if (name == "cuda") {
-    backend = BackendChoice::cuda;
-  } else {
-    return fail(ErrorCode::invalid_argument, "there is no backend '{}'; there are: auto, cpu, cuda", name);
-  }
-  return {};
-}
-
 // clang-format off: a table reads best as one
-constexpr OptionRow rows[] = {
+constexpr auto own_rows = std::to_array<Row>({
     {Section::prompt, "-p", "--prompt", "TEXT",
      "answer one prompt; '-' reads it from standard input (the whole input is one prompt,\n"
      "also without -p when standard input is not a terminal)",
@@ -97,35 +50,18 @@ constexpr OptionRow rows[] = {
     {Section::prompt, "", "--nothink", nullptr, "answer directly",
      [](Options& o, const std::string&) { o.think = ThinkMode::none; return Result<void>(); }},
 
-    {Section::runtime, "-m", "--model", "FILE", "model file (GGUF) [./ds4flash.gguf, else the small bundled model]",
-     [](Options& o, const std::string& v) { return set_path(o.model_path, "--model", v); }},
     {Section::runtime, "-c", "--ctx", "N", "context size in tokens [32768]",
      [](Options& o, const std::string& v) { return set_integer(o.context_tokens, "--ctx", v); }},
     {Section::runtime, "-n", "--tokens", "N", "generate at most N tokens [50000]",
      [](Options& o, const std::string& v) { return set_integer(o.max_tokens, "--tokens", v); }},
-    {Section::runtime, "-t", "--threads", "N", "threads, 1 to 1024 [one per processor]",
-     [](Options& o, const std::string& v) { return set_integer(o.threads, "--threads", v, 1, 1024); }},
-    {Section::runtime, "", "--backend", "NAME", "auto, cpu or cuda [auto]; auto takes a GPU where build and machine have one",
-     [](Options& o, const std::string& v) { return set_backend(o.backend, v); }},
-    {Section::runtime, "", "--cpu", nullptr, "the same as --backend cpu",
-     [](Options& o, const std::string&) { return set_backend(o.backend, "cpu"); }},
-    {Section::runtime, "", "--cuda", nullptr, "the same as --backend cuda",
-     [](Options& o, const std::string&) { return set_backend(o.backend, "cuda"); }},
-    {Section::runtime, "", "--prefill-chunk", "N", "prompt tokens processed at once, 1 to 65536 [4096]",
-     [](Options& o, const std::string& v) { return set_integer(o.prefill_chunk_tokens, "--prefill-chunk", v, 1, 65536); }},
-    {Section::runtime, "", "--quality", nullptr, "do not round activations to 8 bits before matrix products; slower",
-     [](Options& o, const std::string&) { o.exact_activations = true; return Result<void>(); }},
-    {Section::runtime, "", "--warm-weights", nullptr, "read all weights into memory before the first token",
-     [](Options& o, const std::string&) { o.warm_weights = true; return Result<void>(); }},
-
     {Section::sampling, "", "--temp", "F", "temperature, 0 to 100 [1]; 0 always takes the most likely token",
-     [](Options& o, const std::string& v) { return set_float(o.sampling.temperature, "--temp", v, 0, 100); }},
+     [](Options& o, const std::string& v) { return set_number(o.sampling.temperature, "--temp", v, 0, 100); }},
     {Section::sampling, "", "--top-p", "F", "smallest set of tokens with this probability, 0 to 1 [1]; 0 and 1 are off",
-     [](Options& o, const std::string& v) { return set_float(o.sampling.top_p, "--top-p", v, 0, 1); }},
+     [](Options& o, const std::string& v) { return set_number(o.sampling.top_p, "--top-p", v, 0, 1); }},
     {Section::sampling, "", "--top-k", "N", "the N most likely tokens, 0 to 1024 [0]; 0 is off",
      [](Options& o, const std::string& v) { return set_integer(o.sampling.top_k, "--top-k", v, 0, 1024); }},
     {Section::sampling, "", "--min-p", "F", "tokens at least F times as likely as the best one, 0 to 1 [0.05]",
-     [](Options& o, const std::string& v) { return set_float(o.sampling.min_p, "--min-p", v, 0, 1); }},
+     [](Options& o, const std::string& v) { return set_number(o.sampling.min_p, "--min-p", v, 0, 1); }},
     {Section::sampling, "", "--seed", "N", "seed of the random numbers, not 0 [from the clock]",
      [](Options& o, const std::string& v) {
        return set_integer(o.seed, "--seed", v, 1, std::numeric_limits<uint64_t>::max());
@@ -153,15 +89,10 @@ constexpr OptionRow rows[] = {
      [](Options& o, const std::string& v) { return set_path(o.perplexity_path, "--perplexity-file", v); }},
     {Section::diagnostics, "", "--version", nullptr, "show the version",
      [](Options& o, const std::string&) { o.version = true; return Result<void>(); }},
-};
+});
 // clang-format on
 
-const OptionRow* find_row(const std::string& argument) {
-  for (const OptionRow& row : rows) {
-    if (argument == row.name || (row.short_name[0] != '\0' && argument == row.short_name)) return &row;
-  }
-  return nullptr;
-}
+constexpr auto rows = join_rows(program_rows<Options, Section>, own_rows);
 
 /// Combinations that make no sense.
 Result<void> check_combinations(const Options& o) {
@@ -179,44 +110,13 @@ Result<void> check_combinations(const Options& o) {
 
 }  // namespace
 
-std::span<const OptionRow> option_table() {
+std::span<const Row> option_table() {
   return rows;
-}
-
-Result<uint64_t> parse_integer(const std::string& what, const std::string& text, uint64_t minimum,
-                               uint64_t maximum) {
-  uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < minimum || value > maximum) {
-    return fail(ErrorCode::invalid_argument, "{} needs a whole number from {} to {}, not '{}'", what, minimum,
-                maximum, text);
-  }
-  return value;
 }
 
 Result<Options> parse_options(std::span<const char* const> arguments) {
   Options options;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const std::string argument = arguments[i];
-    if (argument == "-h" || argument == "--help") {
-      options.help = true;
-      if (i + 1 < arguments.size() && arguments[i + 1][0] != '-') options.help_topic = arguments[++i];
-      continue;
-    }
-    const OptionRow* row = find_row(argument);
-    if (row == nullptr) {
-      const char* kind = argument.starts_with("-") ? "unknown option" : "unexpected argument";
-      return fail(ErrorCode::invalid_argument, "{} '{}'", kind, argument);
-    }
-    std::string value;
-    if (row->value != nullptr) {
-      if (i + 1 >= arguments.size()) {
-        return fail(ErrorCode::invalid_argument, "{} needs a value ({})", argument, row->value);
-      }
-      value = arguments[++i];
-    }
-    DS4_TRY(row->apply(options, value));
-  }
+  DS4_TRY(read_arguments(option_table(), arguments, options));
   if (options.help || options.version) return options;
   DS4_TRY(check_combinations(options));
   return options;

@@ -115,7 +115,7 @@ TEST(Options, HelpTakesAnOptionalTopic) {
 
 TEST(Help, EveryOptionIsOnTheAllPage) {
   const std::string page = help_page("all", false);
-  for (const OptionRow& row : option_table()) EXPECT_THAT(page, HasSubstr(row.name));
+  for (const Row& row : option_table()) EXPECT_THAT(page, HasSubstr(row.name));
   EXPECT_THAT(page, HasSubstr("/read FILE"));
   EXPECT_THAT(page, testing::Not(HasSubstr("\x1b")));
   EXPECT_THAT(help_page("all", true), HasSubstr("\x1b[38;5;81m"));

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "visible_text.hpp"
+#include "common/visible_text.hpp"
 
 namespace ds4::cli {
 

@@ -5,19 +5,19 @@
 #include <optional>
 
 #include "base/error.hpp"
-#include "console.hpp"
+#include "common/console.hpp"
+#include "common/interrupt.hpp"
+#include "common/model_run.hpp"
+#include "common/model_search.hpp"
+#include "common/visible_text.hpp"
 #include "diagnostics.hpp"
 #include "ds4/engine.hpp"
 #include "ds4/version.hpp"
 #include "generate.hpp"
-#include "interrupt.hpp"
-#include "model_search.hpp"
 #include "options.hpp"
-#include "progress.hpp"
 #include "prompt.hpp"
 #include "repl.hpp"
 #include "tool_file.hpp"
-#include "visible_text.hpp"
 
 namespace ds4::cli {
 namespace {
@@ -48,22 +48,6 @@ int print(std::string_view text) {
 
 bool wants_dump(const Options& o) {
   return !o.dump_logits_path.empty() || !o.dump_logprobs_path.empty();
-}
-
-Result<Engine> open_engine(const Options& options, const std::string& path) {
-  ProgressLine line;
-  EngineOptions engine_options;
-  engine_options.model_path = path;
-  engine_options.backend = options.backend;
-  engine_options.threads = options.threads;
-  engine_options.prefill_chunk = options.prefill_chunk_tokens;
-  engine_options.exact_activations = options.exact_activations;
-  engine_options.warm_weights = options.warm_weights;
-  engine_options.on_load_progress = [&](uint64_t done, uint64_t total) {
-    line.show(load_text(done, total), done == total);
-  };
-  engine_options.on_notice = [](const std::string& sentence) { warn(sentence); };
-  return Engine::open(engine_options);
 }
 
 int run_dumps(const Options& options, const std::string& path, const Engine& engine, Session& session,

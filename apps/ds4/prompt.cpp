@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "base/error.hpp"
-#include "console.hpp"
+#include "common/console.hpp"
 
 namespace ds4::cli {
 

@@ -10,11 +10,11 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "console.hpp"
+#include "common/console.hpp"
+#include "common/interrupt.hpp"
+#include "common/model_run.hpp"
 #include "generate.hpp"
-#include "interrupt.hpp"
 #include "line_editor.hpp"
-#include "progress.hpp"
 #include "prompt.hpp"
 
 namespace ds4::cli {
@@ -178,14 +178,6 @@ int run_repl(const Options& options, const Engine& engine, const std::vector<std
     if (next == Next::leave) return exit_success;
     if (next == Next::output_lost) return exit_failure;
   }
-}
-
-std::string context_sentence(const Engine& engine, uint64_t context_tokens) {
-  const ModelInfo& info = engine.info();
-  const double bytes = info.state_bytes_per_token * static_cast<double>(context_tokens);
-  return fmt::format("{} on {}, context {} tokens ({} when full), prefill chunk {}", info.variant,
-                     info.backend, context_tokens, human_bytes(static_cast<uint64_t>(bytes)),
-                     engine.prefill_chunk());
 }
 
 void say_if_context_is_small(ThinkMode think, uint64_t context_tokens) {

@@ -12,8 +12,6 @@ namespace ds4::cli {
 /// Reads messages and commands until the user leaves. Returns the exit status.
 int run_repl(const Options& options, const Engine& engine, const std::vector<std::string>& tool_schemas);
 
-/// One sentence about memory: "context 32768 tokens (110.00 MiB when full), ...".
-std::string context_sentence(const Engine& engine, uint64_t context_tokens);
 /// Tells that the longest effort was asked for with a small context; nothing is changed.
 void say_if_context_is_small(ThinkMode think, uint64_t context_tokens);
 /// The seed to use: the user's, or one from the clock.

@@ -24,6 +24,7 @@ ALLOWED = {
 }
 # Programs use the public API and their own files. These tools work on files, not on a running model.
 APP_EXTRA = {
+    "common": {"base", "format"},  # the number format of a file's experts
     "ds4": {"base", "format", "model"},  # --inspect describes a file that need not be loadable
     "quantize": {"base", "format", "text", "model"},
 }

@@ -1,4 +1,4 @@
-#include "model_search.hpp"
+#include "common/model_search.hpp"
 
 #include <filesystem>
 #include <system_error>

@@ -1,4 +1,4 @@
-#include "interrupt.hpp"
+#include "common/interrupt.hpp"
 
 #include <signal.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "json_dump.hpp"
+#include "common/json_dump.hpp"
 
 #include <gtest/gtest.h>
 

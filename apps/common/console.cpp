@@ -1,4 +1,4 @@
-#include "console.hpp"
+#include "common/console.hpp"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -9,16 +9,19 @@
 #include <cstring>
 
 #include "base/error.hpp"
-#include "interrupt.hpp"
-#include "visible_text.hpp"
+#include "common/interrupt.hpp"
+#include "common/visible_text.hpp"
 
 namespace ds4::cli {
 namespace {
 
+const char* program_name = "ds4";
+
 void line_to_stderr(std::string_view style, std::string_view sentence) {
   Writer writer(STDERR_FILENO);
   // A sentence may quote a file or an argument.
-  const std::string line = "ds4: " + (writer.terminal() ? visible(sentence) : std::string(sentence));
+  const std::string line =
+      fmt::format("{}: ", program_name) + (writer.terminal() ? visible(sentence) : std::string(sentence));
   writer.write((style.empty() ? line : writer.styled(style, line)) + "\n");
 }
 
@@ -51,6 +54,10 @@ Error Writer::error(std::string_view name) const {
 
 std::string Writer::styled(std::string_view style, std::string_view text) const {
   return terminal_ ? fmt::format("\x1b[{}m{}\x1b[0m", style, text) : std::string(text);
+}
+
+void set_program_name(const char* name) {
+  program_name = name;
 }
 
 void say(std::string_view sentence) {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "console.hpp"
+#include "common/console.hpp"
 
 namespace ds4::cli {
 

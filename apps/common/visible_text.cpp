@@ -1,4 +1,4 @@
-#include "visible_text.hpp"
+#include "common/visible_text.hpp"
 
 namespace ds4::cli {
 

@@ -1,4 +1,4 @@
-#include "json_dump.hpp"
+#include "common/json_dump.hpp"
 
 #include <fmt/format.h>
 #include <utf8proc.h>

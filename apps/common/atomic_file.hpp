@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "console.hpp"
+#include "common/console.hpp"
 #include "ds4/error.hpp"
 
 namespace ds4::cli {

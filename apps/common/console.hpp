@@ -36,7 +36,9 @@ class Writer {
   bool terminal_;
 };
 
-/// "ds4: ..." on standard error; failures to write there are ignored.
+/// What messages begin with; "ds4" at first. Precondition: lives as long as the program.
+void set_program_name(const char* name);
+/// "NAME: ..." on standard error; failures to write there are ignored.
 void say(std::string_view sentence);
 void warn(std::string_view sentence);
 void say_error(std::string_view sentence);

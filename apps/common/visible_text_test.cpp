@@ -1,4 +1,4 @@
-#include "visible_text.hpp"
+#include "common/visible_text.hpp"
 
 #include <gtest/gtest.h>
 

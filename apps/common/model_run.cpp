@@ -1,0 +1,70 @@
+#include "common/model_run.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.hpp"
+#include "common/console.hpp"
+#include "common/interrupt.hpp"
+#include "common/progress.hpp"
+#include "format/gguf.hpp"
+
+namespace ds4::cli {
+
+Result<Engine> open_engine(const ProgramOptions& options, const std::string& path) {
+  ProgressLine line;
+  EngineOptions engine_options;
+  engine_options.model_path = path;
+  engine_options.backend = options.backend;
+  engine_options.threads = options.threads;
+  engine_options.prefill_chunk = options.prefill_chunk_tokens;
+  engine_options.exact_activations = options.exact_activations;
+  engine_options.warm_weights = options.warm_weights;
+  engine_options.on_load_progress = [&](uint64_t done, uint64_t total) {
+    line.show(load_text(done, total), done == total);
+  };
+  engine_options.on_notice = [](const std::string& sentence) { warn(sentence); };
+  return Engine::open(engine_options);
+}
+
+std::string context_sentence(const Engine& engine, uint64_t context_tokens) {
+  const ModelInfo& info = engine.info();
+  const double bytes = info.state_bytes_per_token * static_cast<double>(context_tokens);
+  return fmt::format("{} on {}, context {} tokens ({} when full), prefill chunk {}", info.variant,
+                     info.backend, context_tokens, human_bytes(static_cast<uint64_t>(bytes)),
+                     engine.prefill_chunk());
+}
+
+Result<SyncStats> sync_with_progress(Session& session, std::span<const Token> prompt) {
+  ProgressLine line;
+  size_t kept = prompt.size();  // the first report tells how much was there already
+  SyncOptions options;
+  options.cancelled = [] { return interrupted(); };
+  options.on_progress = [&](size_t done, size_t total) {
+    kept = std::min(kept, done);
+    line.show(prefill_text(done - kept, total - kept), done == total);
+  };
+  return session.sync(prompt, options);
+}
+
+Result<void> check_logits(std::span<const float> logits) {
+  if (std::any_of(logits.begin(), logits.end(), [](float logit) { return std::isfinite(logit); })) return {};
+  return fail(ErrorCode::format, "the model computed no finite logit: its weights are damaged");
+}
+
+Result<unsigned> expert_bits(const std::string& model_path) {
+  DS4_ASSIGN(const auto file, format::GgufFile::open(model_path));
+  for (const auto& tensor : file.tensors()) {
+    if (tensor.name.find("ffn_gate_exps") == std::string_view::npos) continue;
+    const auto traits = format::type_traits(tensor.type);
+    if (traits) return traits->block_bytes * 8 / traits->block_elements;
+  }
+  return 0u;
+}
+
+std::string device_name(const Engine& engine) {
+  const std::string& backend = engine.info().backend;
+  return backend.substr(0, backend.find(' '));
+}
+
+}  // namespace ds4::cli

@@ -1,0 +1,31 @@
+// Opening a model and evaluating a prompt, with progress on the terminal.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "common/program_options.hpp"
+#include "ds4/engine.hpp"
+#include "ds4/error.hpp"
+
+namespace ds4::cli {
+
+/// Opens the model at `path` as the options ask, with a progress line and notices on standard error.
+Result<Engine> open_engine(const ProgramOptions& options, const std::string& path);
+
+/// One sentence about memory: "Flash on cpu (2 threads), context 32768 tokens (110.00 MiB when full), ...".
+std::string context_sentence(const Engine& engine, uint64_t context_tokens);
+
+/// Brings the session to `prompt` with a progress line. Ctrl+C ends it with ErrorCode::cancelled.
+Result<SyncStats> sync_with_progress(Session& session, std::span<const Token> prompt);
+
+/// The error of a model whose logits are all NaN or infinite; such a model cannot choose a token.
+Result<void> check_logits(std::span<const float> logits);
+
+/// Whole bits per weight of the routed experts: 2 and 4 for the published files; 0 without experts.
+Result<unsigned> expert_bits(const std::string& model_path);
+
+/// The device of a backend's name, without the details in parentheses: "cpu".
+std::string device_name(const Engine& engine);
+
+}  // namespace ds4::cli
