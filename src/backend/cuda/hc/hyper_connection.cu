@@ -11,6 +11,7 @@
 
 #include "backend/cuda/device/reduce.cuh"
 #include "backend/cuda/hc/hyper_connection.hpp"
+#include "backend/cuda/hc/mixing.cuh"
 
 namespace ds4::cuda {
 namespace {
@@ -18,7 +19,6 @@ namespace {
 constexpr int slice_threads = 256;
 constexpr int outputs_per_warp = 3;  // 8 warps for 24 outputs
 constexpr int finish_threads = 512;
-constexpr float epsilon = 1e-6f;
 
 // Four neighbouring weights.
 __device__ float4 load_weights(const float* p) {
@@ -105,34 +105,6 @@ __global__ void __launch_bounds__(slice_threads)
   }
 }
 
-__device__ float sigmoid(float x) {
-  return 1.0f / (1.0f + expf(-x));
-}
-
-// Row and column normalisation of a 4 x 4 matrix held one element a lane in lanes 0..15 (row = lane / 4).
-// Forty dependent steps: the fast division (2 ulp) halves the time of the chain, and normalising again
-// removes its error.
-__device__ float sinkhorn(float c) {
-  constexpr unsigned all = 0xffffffffu;
-  float max = fmaxf(c, __shfl_xor_sync(all, c, 1));
-  max = fmaxf(max, __shfl_xor_sync(all, max, 2));
-  c = expf(c - max);
-  float sum = c + __shfl_xor_sync(all, c, 1);
-  sum += __shfl_xor_sync(all, sum, 2);
-  c = __fdividef(c, sum) + epsilon;
-  for (int i = 0; i < 20; ++i) {
-    if (i > 0) {
-      sum = c + __shfl_xor_sync(all, c, 1);
-      sum += __shfl_xor_sync(all, sum, 2);
-      c = __fdividef(c, sum + epsilon);
-    }
-    sum = c + __shfl_xor_sync(all, c, 4);
-    sum += __shfl_xor_sync(all, sum, 8);
-    c = __fdividef(c, sum + epsilon);
-  }
-  return c;
-}
-
 // Sums of the slices' mix values: each warp adds a contiguous part, the first warp the parts, both in
 // ascending order.
 __device__ float sum_partials(const StreamBuffers& b, int row, int outputs, float (*parts)[32]) {
@@ -159,9 +131,9 @@ __device__ void finish_mix(const StreamBuffers& b, const DeviceMixer& mixer, int
                            float* weights) {
   const int lane = threadIdx.x;
   const float squares = __shfl_sync(0xffffffffu, sum, outputs);
-  const float mix = sum / sqrtf(squares / static_cast<float>(4 * b.width) + epsilon);
+  const float mix = sum / sqrtf(squares / static_cast<float>(4 * b.width) + mixing_epsilon);
   if (outputs == 4) {
-    if (lane < 4) weights[lane] = sigmoid(mix * mixer.scale[0] + mixer.base[lane]) + epsilon;
+    if (lane < 4) weights[lane] = sigmoid(mix * mixer.scale[0] + mixer.base[lane]) + mixing_epsilon;
     return;
   }
   const float value = mix * mixer.scale[lane < 4   ? 0
@@ -169,7 +141,7 @@ __device__ void finish_mix(const StreamBuffers& b, const DeviceMixer& mixer, int
                                                    : 2] +
                       (lane < 24 ? mixer.base[lane] : 0.0f);
   const float comb = sinkhorn(__shfl_sync(0xffffffffu, value, (lane + 8) % 32));
-  if (lane < 4) weights[lane] = sigmoid(value) + epsilon;
+  if (lane < 4) weights[lane] = sigmoid(value) + mixing_epsilon;
   if (lane >= 4 && lane < 8) weights[lane] = 2.0f * sigmoid(value);
   if (lane < 16) weights[8 + lane] = comb;
   __syncwarp();
@@ -202,7 +174,7 @@ __global__ void __launch_bounds__(finish_threads)
     mixed[c] = y;
     squares = fmaf(y, y, squares);
   }
-  const float factor = 1.0f / sqrtf(block_sum(squares, reduce) / static_cast<float>(d) + epsilon);
+  const float factor = 1.0f / sqrtf(block_sum(squares, reduce) / static_cast<float>(d) + mixing_epsilon);
 #pragma unroll
   for (int c = 0; c < columns_per_thread; ++c) {  // a warp holds 32 consecutive columns: one rounding block
     const int i = threadIdx.x + c * finish_threads;
