@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ds4/error.hpp"
+#include "ds4/memory.hpp"
 #include "ds4/session.hpp"
 #include "ds4/tokenizer.hpp"
 
@@ -46,6 +47,8 @@ struct ModelInfo {
 class Engine {
  public:
   static Result<Engine> open(const EngineOptions& options);
+  /// What open() with these options would take, without taking it. Errors as open()'s, but for out_of_memory.
+  static Result<MemoryPlan> plan_memory(const EngineOptions& options);
 
   Engine(Engine&&) noexcept;
   Engine& operator=(Engine&&) noexcept;

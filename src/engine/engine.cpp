@@ -75,7 +75,29 @@ Result<std::unique_ptr<backend::Backend>> make_backend(const model::ModelShape& 
   return cpu::make_cpu_backend(shape, weights, nullptr, cpu);
 }
 
+// The device that make_backend() would take first.
+Result<MemoryPlan> plan_backend(const model::ModelShape& shape, const model::ModelWeights& weights,
+                                const EngineOptions& options) {
+  const bool automatic = options.backend == BackendChoice::automatic;
+  if (options.backend == BackendChoice::cuda ||
+      (automatic && !options.exact_activations && cuda::available(nullptr))) {
+    return cuda::plan_cuda_memory(shape, weights, {});
+  }
+  return cpu::plan_cpu_memory(shape, weights, options.prefill_chunk);
+}
+
 }  // namespace
+
+Result<MemoryPlan> Engine::plan_memory(const EngineOptions& options) {
+  DS4_ASSIGN(const auto file, format::GgufFile::open(options.model_path));
+  std::string notice;
+  DS4_ASSIGN(const auto shape, model::read_shape(file, &notice));
+  DS4_ASSIGN(const auto weights, model::bind_weights(file, shape));
+  DS4_ASSIGN(MemoryPlan plan, plan_backend(shape, weights, options));
+  // An anchor holds its own window and open compressor windows and shares the rest.
+  plan.anchor_bytes = Anchors::max_count * (plan.session_bytes + shape.vocabulary * sizeof(float));
+  return plan;
+}
 
 Result<Engine> Engine::open(const EngineOptions& options) {
   if (options.prefill_chunk == 0 || options.prefill_chunk > max_prefill_chunk) {

@@ -6,6 +6,7 @@
 #include "backend/backend.hpp"
 #include "backend/cpu/forward.hpp"
 #include "ds4/error.hpp"
+#include "ds4/memory.hpp"
 #include "model/weights.hpp"
 
 namespace ds4::cpu {
@@ -16,6 +17,9 @@ struct CpuOptions {
   bool round_trips = true;              // off only to compare with references that lack them
   ForwardObserver* observer = nullptr;  // must outlive the backend
 };
+
+/// What make_cpu_backend() and its largest pass, a prefill chunk of `chunk` tokens, take.
+MemoryPlan plan_cpu_memory(const model::ModelShape& shape, const model::ModelWeights& weights, size_t chunk);
 
 /// The weights' views must outlive the backend. `mtp` may be null.
 std::unique_ptr<backend::Backend> make_cpu_backend(const model::ModelShape& shape,

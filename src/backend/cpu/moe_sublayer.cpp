@@ -11,10 +11,8 @@
 namespace ds4::cpu {
 namespace {
 
-// Rows of an expert matrix that one work item computes, and the (token, expert) pairs whose middle
-// activations are held at once: 4096 x 2048 F32 for Flash are 32 MiB.
+// Rows of an expert matrix that one work item computes.
 constexpr size_t tile_rows = 64;
-constexpr size_t group_slots = 4096;
 
 size_t tiles(size_t rows) {
   return (rows + tile_rows - 1) / tile_rows;
@@ -133,7 +131,7 @@ void routed_experts(const ForwardContext& context, const Layer& layer, size_t co
   for (size_t first = 0, last; first < experts; first = last) {
     const size_t first_slot = s.expert_begin[first];
     last = first + 1;
-    while (last < experts && s.expert_begin[last + 1] - first_slot <= group_slots) ++last;
+    while (last < experts && s.expert_begin[last + 1] - first_slot <= expert_group_slots) ++last;
     const size_t slots = s.expert_begin[last] - first_slot;
     if (slots == 0) continue;
     s.mid_rows.grow(slots * width);

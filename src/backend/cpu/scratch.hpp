@@ -17,6 +17,8 @@ namespace ds4::cpu {
 
 /// Attention runs on at most this many rows at a time, which bounds the query buffer.
 inline constexpr size_t attention_block_rows = 256;
+/// The (token, expert) pairs whose middle activations are held at once: 4096 x 2048 F32 for Flash are 32 MiB.
+inline constexpr size_t expert_group_slots = 4096;
 
 /// Of one worker thread.
 struct WorkerScratch {

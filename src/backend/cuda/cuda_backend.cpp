@@ -10,6 +10,7 @@
 #include "backend/cuda/pass.hpp"
 #include "backend/cuda/state/cuda_sequence.hpp"
 #include "base/error.hpp"
+#include "model/weight_groups.hpp"
 
 namespace ds4::cuda {
 namespace {
@@ -28,6 +29,20 @@ class Stream {
   cudaStream_t stream_ = nullptr;
 };
 
+std::string device_name(const cudaDeviceProp& device) {
+  return fmt::format("cuda ({}, {} GiB)", device.name, device.totalGlobalMem >> 30);
+}
+
+double state_bytes_per_token(const model::ModelShape& shape) {
+  double bytes = 0;
+  for (const uint32_t ratio : shape.ratios) {
+    if (ratio == 0) continue;
+    bytes += static_cast<double>(attention_row_bytes) / ratio;
+    if (ratio == model::csa_ratio) bytes += static_cast<double>(index_row_bytes) / ratio;
+  }
+  return bytes;
+}
+
 class CudaBackend final : public backend::Backend {
  public:
   CudaBackend(const model::ModelShape& shape, const model::ModelWeights& weights, const CudaOptions& options,
@@ -36,13 +51,8 @@ class CudaBackend final : public backend::Backend {
         layout_(shape_),
         weights_(weights, stream_.get(), options.on_load_progress),
         pass_(shape_, weights_, weights.token_embedding, stream_.get()) {
-    info_.name = fmt::format("cuda ({}, {} GiB)", device.name, device.totalGlobalMem >> 30);
-    for (uint32_t ratio : shape_.ratios) {
-      if (ratio == 0) continue;
-      info_.state_bytes_per_token += static_cast<double>(attention_row_bytes) / ratio;
-      if (ratio == model::csa_ratio)
-        info_.state_bytes_per_token += static_cast<double>(index_row_bytes) / ratio;
-    }
+    info_.name = device_name(device);
+    info_.state_bytes_per_token = state_bytes_per_token(shape_);
   }
 
   const backend::BackendInfo& info() const override { return info_; }
@@ -190,6 +200,22 @@ Result<cudaDeviceProp> usable_device(int index) {
   return properties;
 }
 
+// Throws CudaFailure.
+MemoryPlan plan_for(const cudaDeviceProp& device, const model::ModelShape& shape,
+                    const model::ModelWeights& weights, const CudaOptions& options) {
+  check(cudaSetDevice(options.device), "device");
+  size_t free_bytes = 0, total_bytes = 0;
+  check(cudaMemGetInfo(&free_bytes, &total_bytes), "memory of the device");
+  MemoryPlan plan;
+  plan.device = device_name(device);
+  plan.available_bytes = free_bytes;
+  plan.weights = model::group_weights(shape, weights, device_tensor_bytes);
+  plan.scratch_bytes = Pass::scratch_bytes(shape);
+  plan.session_bytes = ArenaLayout(shape).bytes;
+  plan.bytes_per_token = state_bytes_per_token(shape);
+  return plan;
+}
+
 }  // namespace
 
 bool available(std::string* why) {
@@ -198,25 +224,31 @@ bool available(std::string* why) {
   return device.has_value();
 }
 
+Result<MemoryPlan> plan_cuda_memory(const model::ModelShape& shape, const model::ModelWeights& weights,
+                                    const CudaOptions& options) {
+  DS4_ASSIGN(const cudaDeviceProp device, usable_device(options.device));
+  try {
+    return plan_for(device, shape, weights, options);
+  } catch (const CudaFailure& failure) {
+    return failure.error;
+  }
+}
+
 Result<std::unique_ptr<backend::Backend>> make_cuda_backend(const model::ModelShape& shape,
                                                             const model::ModelWeights& weights,
                                                             const CudaOptions& options) {
   DS4_ASSIGN(const cudaDeviceProp device, usable_device(options.device));
   try {
-    check(cudaSetDevice(options.device), "device");
-    size_t free_bytes = 0, total_bytes = 0;
-    check(cudaMemGetInfo(&free_bytes, &total_bytes), "memory of the device");
-    const ArenaLayout layout(shape);
-    const uint64_t weight_bytes = device_weight_bytes(weights), scratch = Pass::scratch_bytes(shape);
-    if (weight_bytes + scratch + 2 * layout.bytes > free_bytes) {
+    const MemoryPlan plan = plan_for(device, shape, weights, options);
+    const uint64_t first_session = plan.session_total_bytes(0);
+    const uint64_t needed = plan.weight_bytes() + plan.scratch_bytes + first_session;
+    if (needed > plan.available_bytes) {
+      const auto gib = [](uint64_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
       return fail(ErrorCode::out_of_memory,
                   "the model needs {:.1f} GiB on the GPU ({:.1f} weights, {:.1f} scratch, {:.1f} for one "
-                  "session) but "
-                  "{:.1f} of {:.1f} GiB are free",
-                  static_cast<double>(weight_bytes + scratch + 2 * layout.bytes) / (1 << 30),
-                  static_cast<double>(weight_bytes) / (1 << 30), static_cast<double>(scratch) / (1 << 30),
-                  static_cast<double>(2 * layout.bytes) / (1 << 30),
-                  static_cast<double>(free_bytes) / (1 << 30), static_cast<double>(total_bytes) / (1 << 30));
+                  "session) but {:.1f} of {:.1f} GiB are free",
+                  gib(needed), gib(plan.weight_bytes()), gib(plan.scratch_bytes), gib(first_session),
+                  gib(plan.available_bytes), gib(device.totalGlobalMem));
     }
     return std::unique_ptr<backend::Backend>(new CudaBackend(shape, weights, options, device));
   } catch (const CudaFailure& failure) {

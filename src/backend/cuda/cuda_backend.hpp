@@ -9,6 +9,7 @@
 
 #include "backend/backend.hpp"
 #include "ds4/error.hpp"
+#include "ds4/memory.hpp"
 #include "model/weights.hpp"
 
 namespace ds4::cuda {
@@ -21,6 +22,10 @@ struct CudaOptions {
 
 /// True if this build has the backend and a device that can run it; otherwise `why` gets one sentence.
 bool available(std::string* why);
+
+/// What make_cuda_backend() would take. Errors: unsupported.
+Result<MemoryPlan> plan_cuda_memory(const model::ModelShape& shape, const model::ModelWeights& weights,
+                                    const CudaOptions& options);
 
 /// Loads the weights. Errors: unsupported (no CUDA in this build, no usable device), out_of_memory with the
 /// numbers.

@@ -78,12 +78,17 @@ std::vector<const Tensor*> layer_tensors(const model::LayerWeights& w) {
 
 }  // namespace
 
-uint64_t device_weight_bytes(const model::ModelWeights& weights) {
-  uint64_t bytes = matrix_bytes(weights.output) + matrix_bytes(weights.hc_head.fn);
-  for (const model::LayerWeights& layer : weights.layers) {
-    for (const Tensor* tensor : layer_tensors(layer)) bytes += matrix_bytes(*tensor);
+uint64_t device_tensor_bytes(const Tensor& tensor, model::TensorRole role) {
+  switch (role) {
+    case model::TensorRole::embedding:
+      return 0;  // stays on the host
+    case model::TensorRole::vector:
+      return aligned(tensor.elements() * sizeof(float));
+    case model::TensorRole::table:
+      return aligned(tensor.size_bytes);
+    default:
+      return matrix_bytes(tensor);
   }
-  return bytes;
 }
 
 // Streams tensors through two pinned buffers: while one is copied and repacked, the other is filled from the

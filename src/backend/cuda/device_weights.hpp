@@ -8,6 +8,7 @@
 #include "backend/cuda/device/device_buffer.hpp"
 #include "backend/cuda/device_types.hpp"
 #include "backend/cuda/hc/hyper_connection.hpp"
+#include "model/tensor_list.hpp"
 #include "model/weights.hpp"
 
 namespace ds4::cuda {
@@ -36,8 +37,8 @@ struct DeviceLayer {
   DeviceMatrix gate_shared, up_shared, down_shared;
 };
 
-/// Bytes of device memory that the weights take, without loading them.
-uint64_t device_weight_bytes(const model::ModelWeights& weights);
+/// Bytes of device memory that a tensor takes, without loading it.
+uint64_t device_tensor_bytes(const model::Tensor& tensor, model::TensorRole role);
 
 class DeviceWeights {
  public:

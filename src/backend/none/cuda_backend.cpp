@@ -10,10 +10,23 @@ bool available(std::string* why) {
   return false;
 }
 
-Result<std::unique_ptr<backend::Backend>> make_cuda_backend(const model::ModelShape&,
-                                                            const model::ModelWeights&, const CudaOptions&) {
+namespace {
+
+Error not_built() {
   return fail(ErrorCode::unsupported,
               "this build has no CUDA support; \"cmake --preset cuda\" makes one that has");
+}
+
+}  // namespace
+
+Result<MemoryPlan> plan_cuda_memory(const model::ModelShape&, const model::ModelWeights&,
+                                    const CudaOptions&) {
+  return not_built();
+}
+
+Result<std::unique_ptr<backend::Backend>> make_cuda_backend(const model::ModelShape&,
+                                                            const model::ModelWeights&, const CudaOptions&) {
+  return not_built();
 }
 
 }  // namespace ds4::cuda
