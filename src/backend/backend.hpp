@@ -17,6 +17,17 @@
 
 namespace ds4::backend {
 
+/// The two parts of a layer. Their output, before it is written back to the streams, can be captured and
+/// steered (docs/model.md §13).
+enum class Component { attention, feed_forward };
+
+/// How strongly the direction of each layer is removed from the output y of its parts: y - scale d (d . y). 0
+/// is off.
+struct SteeringScales {
+  float attention = 0;
+  float feed_forward = 0;
+};
+
 /// State of one sequence, in the backend's memory: raw window, compressed rows, compressor frontiers.
 class Sequence {
  public:
@@ -24,6 +35,9 @@ class Sequence {
   virtual size_t position() const = 0;  // tokens evaluated
   virtual size_t state_bytes() const = 0;
   virtual void clear() = 0;  // back to position 0; memory may be kept
+
+  /// Holds for tokens evaluated from now on; not part of snapshots. No effect without directions.
+  SteeringScales steering;
 };
 
 /// Frozen copy of a sequence's state. Cheap: full pages of compressed rows are shared, not copied.
@@ -34,10 +48,18 @@ class StateImage {
   virtual size_t size_bytes() const = 0;
 };
 
+/// A part's output, unsteered, for the last tokens of a call, copied while it runs.
+struct Capture {
+  Component component = Component::feed_forward;
+  size_t rows = 1;            // 1 .. tokens of the call
+  std::vector<float> values;  // out: [layers][rows][d]
+};
+
 /// How a long call reports and is stopped. Both are called from the calling thread, between layers.
 struct EvalControl {
   std::function<void(double)> on_progress;  // fraction of this call's work done, 0..1
   std::function<bool()> cancelled;
+  Capture* capture = nullptr;
 };
 
 /// One row of a decode batch.

@@ -32,6 +32,17 @@ inline Result<void> check_prefill(std::span<const Token> tokens, size_t logit_ro
   return {};
 }
 
+/// Sizes the values of a capture, if there is one.
+inline Result<void> prepare_capture(Capture* capture, size_t tokens, size_t layers, size_t width) {
+  if (capture == nullptr) return {};
+  if (capture->rows == 0 || capture->rows > tokens) {
+    return fail(ErrorCode::invalid_argument, "cannot capture {} rows of a call with {} tokens", capture->rows,
+                tokens);
+  }
+  capture->values.assign(layers * capture->rows * width, 0.0f);
+  return {};
+}
+
 /// 1 to max_decode_rows rows of different sequences.
 inline Result<void> check_decode(std::span<const DecodeRow> rows, size_t logit_values, uint32_t vocabulary) {
   if (rows.empty() || rows.size() > max_decode_rows) {

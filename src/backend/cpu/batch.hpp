@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "backend/backend.hpp"
 #include "backend/cpu/rope.hpp"
 #include "backend/cpu/sequence_state.hpp"
 #include "ds4/token.hpp"
@@ -18,6 +19,7 @@ struct Segment {
   uint64_t start = 0;  // position of the first token
   size_t first_row = 0;
   size_t count = 0;
+  backend::SteeringScales steering;
 };
 
 /// A prefill chunk is one segment, a decode batch has a segment of one row for each sequence.
@@ -32,12 +34,14 @@ struct Batch {
   std::vector<Row> rows;
 
   size_t size() const { return tokens.size(); }
-  void add(SequenceState& state, uint64_t start, std::span<const Token> new_tokens);
+  void add(SequenceState& state, uint64_t start, std::span<const Token> new_tokens,
+           backend::SteeringScales steering = {});
 };
 
-inline void Batch::add(SequenceState& state, uint64_t start, std::span<const Token> new_tokens) {
+inline void Batch::add(SequenceState& state, uint64_t start, std::span<const Token> new_tokens,
+                       backend::SteeringScales steering) {
   const auto segment = static_cast<uint32_t>(segments.size());
-  segments.push_back({&state, start, tokens.size(), new_tokens.size()});
+  segments.push_back({&state, start, tokens.size(), new_tokens.size(), steering});
   for (size_t i = 0; i < new_tokens.size(); ++i) rows.push_back({segment, start + i});
   tokens.insert(tokens.end(), new_tokens.begin(), new_tokens.end());
 }

@@ -38,6 +38,7 @@ class CpuBackend final : public backend::Backend {
         weights_(make_cpu_weights(weights, mtp)),
         codec_(options.round_trips),
         observer_(options.observer),
+        directions_(options.directions),
         pool_(options.threads),
         scratch_(pool_.size(), options.exact_activations ? ActivationMode::f32 : ActivationMode::quantized) {
     info_.name =
@@ -64,11 +65,12 @@ class CpuBackend final : public backend::Backend {
                        std::span<float> logits, const backend::EvalControl& control) const override {
     SequenceState& state = static_cast<CpuSequence&>(sequence).state;
     DS4_TRY(backend::check_prefill(tokens, logit_rows, logits.size(), shape_.vocabulary));
+    DS4_TRY(backend::prepare_capture(control.capture, tokens.size(), shape_.layers, shape_.width));
     const std::lock_guard lock(mutex_);
     try {
       const SequenceState before = state;  // layers advance one after the other: undone as a whole
       Batch batch;
-      batch.add(state, state.position, tokens);
+      batch.add(state, state.position, tokens, sequence.steering);
       if (!run(batch, control)) {
         state = before;
         return fail(ErrorCode::cancelled, "prefill was cancelled at token {}", before.position);
@@ -95,7 +97,7 @@ class CpuBackend final : public backend::Backend {
       Batch batch;
       for (const backend::DecodeRow& row : rows) {
         SequenceState& state = static_cast<CpuSequence*>(row.sequence)->state;
-        batch.add(state, state.position, {&row.token, 1});
+        batch.add(state, state.position, {&row.token, 1}, row.sequence->steering);
       }
       run(batch, {});
       output_logits(context(), weights_.hc_head, weights_.output_norm, scratch_.streams.data(), rows.size(),
@@ -145,7 +147,9 @@ class CpuBackend final : public backend::Backend {
  private:
   SequenceState empty_state() const { return SequenceState(shape_, codec_, weights_.drafter.has_value()); }
 
-  ForwardContext context() const { return {shape_, weights_, codec_, pool_, scratch_, observer_}; }
+  ForwardContext context() const {
+    return {shape_, weights_, codec_, pool_, scratch_, observer_, directions_};
+  }
 
   static Error out_of_memory(const char* what) {
     return fail(ErrorCode::out_of_memory, "not enough memory for {}", what);
@@ -153,7 +157,8 @@ class CpuBackend final : public backend::Backend {
 
   // All layers over the batch; false if cancelled between two of them.
   bool run(const Batch& batch, const backend::EvalControl& control) const {
-    const ForwardContext forward = context();
+    ForwardContext forward = context();
+    forward.capture = control.capture;
     for (const Segment& segment : batch.segments) {
       if (segment.start == 0) *segment.state = empty_state();
     }
@@ -178,6 +183,7 @@ class CpuBackend final : public backend::Backend {
   CpuWeights weights_;
   RowCodec codec_;
   ForwardObserver* observer_;
+  std::vector<float> directions_;
   backend::BackendInfo info_;
   mutable std::mutex mutex_;  // one pass at a time: threads and scratch belong to the pass
   mutable ThreadPool pool_;

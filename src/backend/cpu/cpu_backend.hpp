@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "backend/backend.hpp"
 #include "backend/cpu/forward.hpp"
@@ -16,6 +17,7 @@ struct CpuOptions {
   bool exact_activations = false;       // F32 activations with quantised weights too
   bool round_trips = true;              // off only to compare with references that lack them
   ForwardObserver* observer = nullptr;  // must outlive the backend
+  std::vector<float> directions;        // [layers][d] for steering; empty: none
 };
 
 /// What make_cpu_backend() and its largest pass, a prefill chunk of `chunk` tokens, take.

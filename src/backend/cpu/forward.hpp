@@ -37,6 +37,8 @@ struct ForwardContext {
   ThreadPool& pool;
   Scratch& scratch;
   ForwardObserver* observer = nullptr;
+  std::span<const float> directions;    // [layers][d]: what steering removes; may be empty
+  backend::Capture* capture = nullptr;  // its values have their final size
 };
 
 /// Rotation angles of the batch's positions. First step of every pass.

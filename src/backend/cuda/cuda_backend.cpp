@@ -69,6 +69,9 @@ class CudaBackend final : public backend::Backend {
   Result<void> prefill(backend::Sequence& sequence, std::span<const Token> tokens, size_t logit_rows,
                        std::span<float> logits, const backend::EvalControl& control) const override {
     DS4_TRY(backend::check_prefill(tokens, logit_rows, logits.size(), shape_.vocabulary));
+    if (control.capture != nullptr) {
+      return fail(ErrorCode::unsupported, "the CUDA backend cannot capture activations");
+    }
     auto& state = static_cast<CudaSequence&>(sequence);
     const std::lock_guard lock(mutex_);
     try {
