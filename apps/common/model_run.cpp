@@ -1,6 +1,7 @@
 #include "common/model_run.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 
 #include "base/error.hpp"
@@ -11,20 +12,36 @@
 
 namespace ds4::cli {
 
+namespace {
+
+EngineOptions engine_options(const ProgramOptions& options, const std::string& path) {
+  EngineOptions result;
+  result.model_path = path;
+  result.backend = options.backend;
+  result.threads = options.threads;
+  result.prefill_chunk = options.prefill_chunk_tokens;
+  result.exact_activations = options.exact_activations;
+  result.warm_weights = options.warm_weights;
+  result.on_notice = [](const std::string& sentence) { warn(sentence); };
+  return result;
+}
+
+}  // namespace
+
 Result<Engine> open_engine(const ProgramOptions& options, const std::string& path) {
   ProgressLine line;
-  EngineOptions engine_options;
-  engine_options.model_path = path;
-  engine_options.backend = options.backend;
-  engine_options.threads = options.threads;
-  engine_options.prefill_chunk = options.prefill_chunk_tokens;
-  engine_options.exact_activations = options.exact_activations;
-  engine_options.warm_weights = options.warm_weights;
-  engine_options.on_load_progress = [&](uint64_t done, uint64_t total) {
-    line.show(load_text(done, total), done == total);
+  EngineOptions with_progress = engine_options(options, path);
+  const auto begin = std::chrono::steady_clock::now();
+  with_progress.on_load_progress = [&](uint64_t done, uint64_t total) {
+    line.show(load_text(done, total, std::chrono::steady_clock::now() - begin), done == total);
   };
-  engine_options.on_notice = [](const std::string& sentence) { warn(sentence); };
-  return Engine::open(engine_options);
+  return Engine::open(with_progress);
+}
+
+Result<std::string> describe_memory(const ProgramOptions& options, const std::string& path,
+                                    uint64_t context_tokens) {
+  DS4_ASSIGN(const MemoryPlan plan, Engine::plan_memory(engine_options(options, path)));
+  return memory_table(plan, context_tokens);
 }
 
 std::string context_sentence(const Engine& engine, uint64_t context_tokens) {

@@ -13,6 +13,10 @@ namespace ds4::cli {
 /// Opens the model at `path` as the options ask, with a progress line and notices on standard error.
 Result<Engine> open_engine(const ProgramOptions& options, const std::string& path);
 
+/// --memory: what open_engine() and sessions of `context_tokens` would take, as a table.
+Result<std::string> describe_memory(const ProgramOptions& options, const std::string& path,
+                                    uint64_t context_tokens);
+
 /// One sentence about memory: "Flash on cpu (2 threads), context 32768 tokens (110.00 MiB when full), ...".
 std::string context_sentence(const Engine& engine, uint64_t context_tokens);
 

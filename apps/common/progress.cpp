@@ -37,9 +37,12 @@ std::string prefill_text(uint64_t done, uint64_t total) {
   return fmt::format("processing {} input tokens: {}/{} ({:.1f}%)", total, done, total, percent(done, total));
 }
 
-std::string load_text(uint64_t done_bytes, uint64_t total_bytes) {
-  return fmt::format("loading weights: {} of {} ({:.1f}%)", human_bytes(done_bytes), human_bytes(total_bytes),
-                     percent(done_bytes, total_bytes));
+std::string load_text(uint64_t done_bytes, uint64_t total_bytes, std::chrono::duration<double> elapsed) {
+  std::string text = fmt::format("loading weights: {} of {} ({:.1f}%)", human_bytes(done_bytes),
+                                 human_bytes(total_bytes), percent(done_bytes, total_bytes));
+  if (elapsed.count() > 0)
+    text += fmt::format(", {:.1f} GB/s", static_cast<double>(done_bytes) / elapsed.count() * 1e-9);
+  return text;
 }
 
 std::string human_bytes(uint64_t bytes) {

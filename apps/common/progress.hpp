@@ -31,8 +31,8 @@ class ProgressLine {
 
 /// "processing 1000 input tokens: 250/1000 (25.0%)"
 std::string prefill_text(uint64_t done, uint64_t total);
-/// "loading weights: 1.50 GiB of 6.00 GiB (25.0%)"
-std::string load_text(uint64_t done_bytes, uint64_t total_bytes);
+/// "loading weights: 1.50 GiB of 6.00 GiB (25.0%), 3.2 GB/s"
+std::string load_text(uint64_t done_bytes, uint64_t total_bytes, std::chrono::duration<double> elapsed);
 /// "1.50 GiB"
 std::string human_bytes(uint64_t bytes);
 

@@ -69,6 +69,9 @@ constexpr auto own_rows = std::to_array<Row>({
 
     {Section::diagnostics, "", "--inspect", nullptr, "describe the model file",
      [](Options& o, const std::string&) { o.inspect = true; return Result<void>(); }},
+    {Section::diagnostics, "", "--memory", nullptr,
+     "show what the model and sessions of --ctx tokens take in memory, and load nothing",
+     [](Options& o, const std::string&) { o.memory = true; return Result<void>(); }},
     {Section::diagnostics, "", "--dump-tokens", nullptr,
      "show the tokens of the prompt text itself, special tokens recognised, nothing added",
      [](Options& o, const std::string&) { o.dump_tokens = true; return Result<void>(); }},

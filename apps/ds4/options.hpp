@@ -32,6 +32,7 @@ struct Options : ProgramOptions {
   uint64_t seed = 0;  // 0: from the clock
 
   bool inspect = false;
+  bool memory = false;
   bool dump_tokens = false;
   std::string dump_logits_path;
   std::string dump_logprobs_path;

@@ -121,8 +121,9 @@ Result<std::vector<std::string>> read_tools(const Options& options) {
 
 int run(const Options& options) {
   std::optional<std::string> prompt;
-  const bool needs_prompt = options.dump_tokens || (wants_dump(options) && !options.inspect);
-  if (options.dump_tokens || (!options.inspect && options.perplexity_path.empty())) {
+  const bool describes = options.inspect || options.memory;
+  const bool needs_prompt = options.dump_tokens || (wants_dump(options) && !describes);
+  if (options.dump_tokens || (!describes && options.perplexity_path.empty())) {
     auto read = read_prompt(options);
     if (!read) return usage_failure(read.error());
     prompt = std::move(*read);
@@ -146,6 +147,10 @@ int run(const Options& options) {
   }
   if (options.inspect) {
     const auto text = describe_model(model->path);
+    return text ? print(*text) : failure(text.error());
+  }
+  if (options.memory) {
+    const auto text = describe_memory(options, model->path, options.context_tokens);
     return text ? print(*text) : failure(text.error());
   }
   return run_with_engine(options, model->path, prompt, *tools);

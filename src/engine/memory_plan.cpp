@@ -13,7 +13,7 @@ std::string size_text(double bytes) {
 }
 
 std::string row(std::string_view name, std::string_view value) {
-  return fmt::format("  {:<34}{:>14}\n", name, value);
+  return fmt::format("  {:<38}{:>12}\n", name, value);
 }
 
 std::string row(std::string_view name, uint64_t bytes) {

@@ -37,20 +37,20 @@ TEST(MemoryPlan, NothingIsLeftWhenWeightsDoNotFit) {
   EXPECT_EQ(p.left_bytes(), 0u);
   EXPECT_EQ(p.sessions(4096), 0u);
   const std::string table = memory_table(p, 4096);
-  EXPECT_THAT(table, HasSubstr("missing                               500.00 MiB\n"));
+  EXPECT_THAT(table, HasSubstr("missing                                 500.00 MiB\n"));
   EXPECT_THAT(table, ::testing::Not(HasSubstr("left for sessions")));
 }
 
 TEST(MemoryPlan, TableNamesEveryPart) {
   const std::string table = memory_table(plan(), 1000000);
   EXPECT_THAT(table, HasSubstr("memory on cuda (a card)\n"));
-  EXPECT_THAT(table, HasSubstr("free now                               80.00 GiB\n"));
-  EXPECT_THAT(table, HasSubstr("weights: routed experts                60.00 GiB\n"));
-  EXPECT_THAT(table, HasSubstr("scratch                                 2.00 GiB\n"));
-  EXPECT_THAT(table, HasSubstr("left for sessions                      17.51 GiB\n"));
+  EXPECT_THAT(table, HasSubstr("free now                                 80.00 GiB\n"));
+  EXPECT_THAT(table, HasSubstr("weights: routed experts                  60.00 GiB\n"));
+  EXPECT_THAT(table, HasSubstr("scratch                                   2.00 GiB\n"));
+  EXPECT_THAT(table, HasSubstr("left for sessions                        17.51 GiB\n"));
   EXPECT_THAT(table, HasSubstr("a session of 1000000 tokens\n"));
-  EXPECT_THAT(table, HasSubstr("state per token                           3514 B\n"));
-  EXPECT_THAT(table, HasSubstr("such sessions fit                              5\n"));
+  EXPECT_THAT(table, HasSubstr("state per token                             3514 B\n"));
+  EXPECT_THAT(table, HasSubstr("such sessions fit                                5\n"));
 }
 
 TEST(MemoryPlan, OfAModelOnTheCpu) {

@@ -118,6 +118,17 @@ class Diagnostics(unittest.TestCase):
         counts = [int(n) for n in re.findall(r"(?m)^type .*?(\d+) tensors", text)]
         self.assertEqual(sum(counts), int(re.search(r"(\d+) tensors$", text, re.M).group(1)))
 
+    def test_memory(self):
+        result = run("--memory", "--ctx", "5000", "--cpu")
+        self.assertEqual((result.returncode, result.stderr), (0, b""))
+        text = result.stdout.decode()
+        self.assertTrue(text.startswith("memory on cpu\n"), text)
+        for pattern in (r"(?m)^  weights: routed experts +9\.56 MiB$", r"(?m)^  weights in all +22\.15 MiB$",
+                        r"(?m)^a session of 5000 tokens$", r"(?m)^  state per token +335 B$",
+                        r"(?m)^  such sessions fit +[1-9]\d*$"):
+            self.assertRegex(text, pattern)
+        self.assertEqual(run("--memory", "-m", "/no-such-file").returncode, 1)
+
     def test_files_that_cannot_be_written(self):
         for option in ("--dump-logits", "--dump-logprobs"):
             for path in ("/no-such-folder/x", self.folder.name):
