@@ -6,12 +6,12 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
-#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "backend/cpu/matmul.hpp"
+#include "backend/cpu/read_bandwidth.hpp"
 #include "format/f16.hpp"
 
 namespace ds4 {
@@ -53,16 +53,8 @@ void fill_matrix(TensorType type, std::byte* data, size_t bytes) {
 void stream_read(benchmark::State& state) {
   AlignedBuffer<uint64_t> buffer(kStreamBytes / 8);
   std::memset(buffer.data(), 1, kStreamBytes);
-  std::vector<uint64_t> sums(pool().size() * 8);
   for (auto _ : state) {
-    pool().parallel_for(kStreamBytes / 8, 1 << 16, [&](size_t begin, size_t end, unsigned worker) {
-      uint64_t parts[8] = {};
-      for (size_t i = begin; i < end; i += 8) {
-        for (size_t j = 0; j < 8; ++j) parts[j] += buffer[i + j];
-      }
-      sums[8 * worker] += std::accumulate(parts, parts + 8, uint64_t{0});
-    });
-    benchmark::DoNotOptimize(sums.data());
+    benchmark::DoNotOptimize(cpu::sum_words(pool(), {buffer.data(), buffer.size()}));
   }
   state.counters["GB/s"] = benchmark::Counter(static_cast<double>(kStreamBytes) * 1e-9,
                                               benchmark::Counter::kIsIterationInvariantRate);

@@ -43,6 +43,12 @@ struct ModelInfo {
   double state_bytes_per_token = 0;
 };
 
+/// What decoding one token has to read.
+struct DecodeBytes {
+  uint64_t weights = 0;  // active weights, each once
+  uint64_t state = 0;    // rows that are attended to or searched
+};
+
 /// Thread-safe; sessions keep the model alive.
 class Engine {
  public:
@@ -57,6 +63,12 @@ class Engine {
   const ModelInfo& info() const;
   const Tokenizer& tokenizer() const;
   uint32_t prefill_chunk() const;
+
+  /// For a token with `position` tokens before it.
+  DecodeBytes decode_bytes(uint64_t position) const;
+  /// Measures how fast the memory that holds the weights can be read, in bytes per second; takes less than a
+  /// second and a buffer of 0.5 to 8 GiB. Errors: out_of_memory, unsupported.
+  Result<double> measure_read_bandwidth() const;
 
   /// A conversation state of at most `context` tokens. Memory grows with use, not with `context`.
   Result<Session> create_session(uint64_t context) const;

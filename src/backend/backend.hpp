@@ -103,7 +103,15 @@ class Backend {
 
   virtual Result<std::shared_ptr<const StateImage>> snapshot(const Sequence& sequence) const = 0;
   virtual Result<void> restore(Sequence& sequence, const StateImage& image) const = 0;
+
+  /// Measures how fast the memory that holds the weights can be read, in bytes per second; takes less than a
+  /// second. unsupported unless a backend says otherwise.
+  virtual Result<double> measure_read_bandwidth() const;
 };
+
+inline Result<double> Backend::measure_read_bandwidth() const {
+  return Error{ErrorCode::unsupported, "this backend cannot measure its memory"};
+}
 
 /// The most sequences one decode call takes.
 inline constexpr size_t max_decode_rows = 16;

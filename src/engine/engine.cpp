@@ -123,8 +123,9 @@ Result<Engine> Engine::open(const EngineOptions& options) {
   DS4_ASSIGN(auto backend, make_backend(shape, weights, options));
   ModelInfo info = describe(shape, file, backend->info());
   // The mapping does not move with the object, so the weights' views stay valid.
-  return Engine(std::make_shared<const EngineImpl>(EngineImpl{
-      std::move(file), std::move(tokenizer), std::move(backend), std::move(info), options.prefill_chunk}));
+  return Engine(std::make_shared<const EngineImpl>(
+      EngineImpl{std::move(file), std::move(tokenizer), std::move(backend), std::move(info),
+                 options.prefill_chunk, model::DecodeTraffic(shape, weights)}));
 }
 
 Engine::Engine(std::shared_ptr<const EngineImpl> impl) : impl_(std::move(impl)) {}
@@ -140,6 +141,12 @@ const Tokenizer& Engine::tokenizer() const {
 }
 uint32_t Engine::prefill_chunk() const {
   return impl_->prefill_chunk;
+}
+DecodeBytes Engine::decode_bytes(uint64_t position) const {
+  return {impl_->traffic.weight_bytes(position), impl_->traffic.state_bytes(position)};
+}
+Result<double> Engine::measure_read_bandwidth() const {
+  return impl_->backend->measure_read_bandwidth();
 }
 
 Result<Session> Engine::create_session(uint64_t context) const {

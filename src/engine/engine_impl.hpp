@@ -8,6 +8,7 @@
 #include "ds4/engine.hpp"
 #include "ds4/tokenizer.hpp"
 #include "format/gguf.hpp"
+#include "model/decode_traffic.hpp"
 
 namespace ds4 {
 
@@ -17,6 +18,7 @@ struct EngineImpl {
   std::unique_ptr<backend::Backend> backend;
   ModelInfo info;
   uint32_t prefill_chunk = 0;
+  model::DecodeTraffic traffic;
 };
 
 }  // namespace ds4

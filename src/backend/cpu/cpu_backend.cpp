@@ -6,6 +6,7 @@
 
 #include "backend/checks.hpp"
 #include "backend/cpu/drafter.hpp"
+#include "backend/cpu/read_bandwidth.hpp"
 #include "base/error.hpp"
 
 namespace ds4::cpu {
@@ -141,6 +142,15 @@ class CpuBackend final : public backend::Backend {
       return {};
     } catch (const std::bad_alloc&) {
       return out_of_memory("a restored state");
+    }
+  }
+
+  Result<double> measure_read_bandwidth() const override {
+    const std::lock_guard lock(mutex_);
+    try {
+      return cpu::measure_read_bandwidth(pool_, read_buffer_bytes(pool_.size()));
+    } catch (const std::bad_alloc&) {
+      return out_of_memory("the buffer of a bandwidth measurement");
     }
   }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backend/checks.hpp"
+#include "backend/cuda/device/read_bandwidth.hpp"
 #include "backend/cuda/pass.hpp"
 #include "backend/cuda/state/cuda_sequence.hpp"
 #include "base/error.hpp"
@@ -145,6 +146,15 @@ class CudaBackend final : public backend::Backend {
       return {};
     } catch (const CudaFailure& failure) {
       sequence.clear();
+      return failure.error;
+    }
+  }
+
+  Result<double> measure_read_bandwidth() const override {
+    const std::lock_guard lock(mutex_);
+    try {
+      return cuda::measure_read_bandwidth(stream_.get());
+    } catch (const CudaFailure& failure) {
       return failure.error;
     }
   }
