@@ -88,14 +88,20 @@ class Backend {
   virtual Result<std::unique_ptr<Sequence>> create_sequence() const = 0;
 
   /// Appends `tokens` (at most one prefill chunk) to a sequence. The logits of the last `logit_rows` tokens
-  /// are written to `logits` [logit_rows][V]. Cancelled, the sequence is as before the call; out_of_memory
-  /// leaves it empty.
+  /// are written to `logits` [logit_rows][V]. At most max_decode_rows tokens give the bits of decoding them
+  /// one by one: this is how drafts are verified. Cancelled, the sequence is as before the call;
+  /// out_of_memory leaves it empty.
   virtual Result<void> prefill(Sequence& sequence, std::span<const Token> tokens, size_t logit_rows,
                                std::span<float> logits, const EvalControl& control) const = 0;
 
   /// Appends one token to each of 1..16 different sequences; logits [rows][V]. out_of_memory leaves the
   /// sequences empty, any other error as they were.
   virtual Result<void> decode(std::span<const DecodeRow> rows, std::span<float> logits) const = 0;
+
+  /// Takes back the last `count` tokens: what follows is what would have followed had they never been
+  /// evaluated. invalid_argument, changing nothing, where the sequence was once more than max_decode_rows
+  /// tokens longer than it would become.
+  virtual Result<void> retract(Sequence& sequence, size_t count) const = 0;
 
   /// Proposes `depth` tokens to follow the sequence and `next`; the sequence is unchanged. unsupported
   /// without a drafter.

@@ -43,6 +43,11 @@ inline Result<void> prepare_capture(Capture* capture, size_t tokens, size_t laye
   return {};
 }
 
+inline Error cannot_retract(size_t count, uint64_t position) {
+  return fail(ErrorCode::invalid_argument, "cannot take back {} of {} tokens: only the newest {} can be",
+              count, position, max_decode_rows);
+}
+
 /// 1 to max_decode_rows rows of different sequences.
 inline Result<void> check_decode(std::span<const DecodeRow> rows, size_t logit_values, uint32_t vocabulary) {
   if (rows.empty() || rows.size() > max_decode_rows) {

@@ -172,6 +172,39 @@ TEST_F(NanoPathsTest, DraftsDoNotDependOnThePathOrChangeIt) {
   EXPECT_EQ(model->decode(*whole, tokens[299]), model->decode(*single, tokens[299]));
 }
 
+// Rows that a verify pass evaluates and takes back leave no trace, wherever windows of 4 and 128 end.
+TEST_F(NanoPathsTest, RetractedTokensLeaveNoTrace) {
+  const auto model = open(2);
+  const auto tokens = random_tokens(420, model->shape.vocabulary, 5),
+             wrong = random_tokens(16, model->shape.vocabulary, 6);
+  for (const size_t length : {1ul, 3ul, 4ul, 113ul, 120ul, 126ul, 127ul, 128ul, 250ul, 256ul, 383ul}) {
+    auto sequence = model->sequence(), expected = model->sequence();
+    model->prefill(*sequence, {tokens.data(), length});
+    model->prefill(*expected, {tokens.data(), length});
+    for (const size_t accepted : {0ul, 1ul, 2ul, 5ul, 15ul}) {
+      std::vector<Token> rows(wrong);
+      std::copy_n(tokens.begin() + static_cast<ptrdiff_t>(sequence->position()), accepted, rows.begin());
+      const auto verified = model->prefill(*sequence, rows, rows.size());
+      must(model->backend->retract(*sequence, rows.size() - accepted));
+      for (size_t i = 0; i < accepted; ++i) {
+        const auto logits = model->decode(*expected, rows[i]);
+        ASSERT_TRUE(std::equal(logits.begin(), logits.end(),
+                               verified.begin() + static_cast<ptrdiff_t>(i * model->shape.vocabulary)))
+            << length << " + " << i;
+      }
+      ASSERT_EQ(sequence->position(), expected->position());
+      const auto drafts = must(model->backend->draft(*sequence, 7, 2));
+      const auto expected_drafts = must(model->backend->draft(*expected, 7, 2));
+      EXPECT_EQ(drafts[1].logits, expected_drafts[1].logits) << length << ", " << accepted << " accepted";
+    }
+    EXPECT_EQ(model->decode(*sequence, 9), model->decode(*expected, 9)) << length;
+  }
+  auto sequence = model->sequence();
+  model->prefill(*sequence, {tokens.data(), 100});
+  EXPECT_EQ(model->backend->retract(*sequence, 17).error().code, ErrorCode::invalid_argument);
+  EXPECT_EQ(sequence->position(), 100u);
+}
+
 TEST_F(NanoPathsTest, CancelledPrefillLeavesTheSequenceAsItWas) {
   const auto model = open(2);
   const auto tokens = random_tokens(500, model->shape.vocabulary, 13);

@@ -289,7 +289,7 @@ void store_kv_rows(const ForwardContext& context, const Batch& batch, const Laye
   const size_t row_bytes = context.codec.attention_bytes();
   for (const Segment& segment : batch.segments) {
     RawWindow& window = layer_state(segment).window;
-    const size_t skip = segment.count > model::window ? segment.count - model::window : 0;
+    const size_t skip = segment.count > RawWindow::slots ? segment.count - RawWindow::slots : 0;
     for (size_t i = skip; i < segment.count; ++i) {
       const std::byte* row = context.scratch.chunk_rows.data() + (segment.first_row + i) * row_bytes;
       std::copy(row, row + row_bytes, window.slot(segment.start + i));

@@ -9,24 +9,17 @@
 namespace ds4::cpu {
 namespace {
 
-// One row from the state of a complete window.
-void pool_window(CompressorState& state, uint32_t dim, float* out) {
+// One row from the window that ends before `end`.
+void pool_window(CompressorState& state, int64_t end, uint32_t dim, float* out) {
   std::array<const float*, model::hca_ratio> values, scores;
-  size_t count = 0;
-  if (state.ratio() == model::csa_ratio) {
-    // The previous window gives its first half of columns, the current one its second half.
-    for (size_t row = 0; row < 2 * model::csa_ratio; ++row) {
-      const size_t column = row < model::csa_ratio ? 0 : dim;
-      values[count] = state.value_row(row) + column;
-      scores[count++] = state.score_row(row) + column;
-    }
-  } else {
-    for (size_t row = 0; row < state.ratio(); ++row) {
-      values[count] = state.value_row(row);
-      scores[count++] = state.score_row(row);
-    }
+  const int64_t ratio = state.ratio(), count = model::compressor_rows(state.ratio());
+  for (int64_t row = 0; row < count; ++row) {
+    // Ratio 4: the previous window gives its first half of columns, this one its second half.
+    const size_t column = count > ratio && row >= ratio ? dim : 0;
+    values[static_cast<size_t>(row)] = state.value_row(end - count + row) + column;
+    scores[static_cast<size_t>(row)] = state.score_row(end - count + row) + column;
   }
-  pool_columns(values.data(), scores.data(), count, dim, out);
+  pool_columns(values.data(), scores.data(), static_cast<size_t>(count), dim, out);
 }
 
 }  // namespace
@@ -35,15 +28,15 @@ void compress_token(CompressorState& state, const CompressorParameters& paramete
                     uint64_t position, const float* value, const float* gate, RowPages& rows) {
   const uint32_t ratio = state.ratio(), width = state.width(), dim = parameters.dim;
   const size_t place = position % ratio;
-  const size_t row = ratio == model::csa_ratio ? model::csa_ratio + place : place;
-  std::copy(value, value + width, state.value_row(row));
+  const auto signed_position = static_cast<int64_t>(position);
+  std::copy(value, value + width, state.value_row(signed_position));
   const float* ape = parameters.ape + place * width;
-  float* score = state.score_row(row);
+  float* score = state.score_row(signed_position);
   for (size_t i = 0; i < width; ++i) score[i] = gate[i] + ape[i];
   if (place + 1 != ratio) return;
 
   std::array<float, model::head_dim> pooled;
-  pool_window(state, dim, pooled.data());
+  pool_window(state, signed_position + 1, dim, pooled.data());
   rms_norm(pooled.data(), parameters.norm, dim, pooled.data());
   rotate(pooled.data() + dim - model::rope_dim, rope_angles(position + 1 - ratio, *parameters.frequencies));
   std::array<std::byte, model::head_dim * sizeof(float)> packed;
@@ -53,7 +46,6 @@ void compress_token(CompressorState& state, const CompressorParameters& paramete
     codec.encode_index(pooled.data(), packed.data());
   }
   rows.append(packed.data());
-  if (ratio == model::csa_ratio) state.shift();
 }
 
 }  // namespace ds4::cpu

@@ -122,6 +122,27 @@ TEST_P(CompressorTest, APrefixHasTheSameRows) {
   }
 }
 
+// Tokens that are taken back leave no trace: what follows is what would have followed without them.
+TEST_P(CompressorTest, RetractedTokensLeaveNoTrace) {
+  const RowCodec codec(true);
+  const Inputs inputs(ratio, dim, 3 * ratio + 2, 30), other(ratio, dim, 3 * ratio + 40, 77);
+  RowPages all(row_bytes(codec, dim));
+  CompressorState whole(ratio, dim);
+  inputs.feed(whole, codec, 0, inputs.tokens, all);
+  for (size_t length = 0; length < inputs.tokens; length += 1 + ratio / 5) {
+    CompressorState state(ratio, dim);
+    RowPages rows(row_bytes(codec, dim));
+    inputs.feed(state, codec, 0, length, rows);
+    other.feed(state, codec, length, length + retractable_tokens, rows);
+    rows.truncate(length / ratio);
+    inputs.feed(state, codec, length, inputs.tokens, rows);
+    ASSERT_EQ(rows.size(), all.size());
+    for (size_t j = 0; j < all.size(); ++j) {
+      ASSERT_EQ(std::memcmp(rows[j], all[j], rows.row_bytes()), 0) << length << " " << j;
+    }
+  }
+}
+
 TEST_P(CompressorTest, PackedRowsAreTheRoundedOnes) {
   const RowCodec exact(false), packed(true);
   const Inputs inputs(ratio, dim, 2 * ratio, 40);

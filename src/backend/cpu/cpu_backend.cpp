@@ -12,6 +12,8 @@
 namespace ds4::cpu {
 namespace {
 
+static_assert(retractable_tokens >= backend::max_decode_rows);
+
 class CpuSequence final : public backend::Sequence {
  public:
   explicit CpuSequence(SequenceState initial) : state(std::move(initial)) {}
@@ -111,6 +113,12 @@ class CpuBackend final : public backend::Backend {
     }
   }
 
+  Result<void> retract(backend::Sequence& sequence, size_t count) const override {
+    SequenceState& state = static_cast<CpuSequence&>(sequence).state;
+    if (state.retract(count)) return {};
+    return backend::cannot_retract(count, state.position);
+  }
+
   Result<std::vector<backend::Draft>> draft(const backend::Sequence& sequence, Token next,
                                             size_t depth) const override {
     const SequenceState& state = static_cast<const CpuSequence&>(sequence).state;
@@ -186,7 +194,7 @@ class CpuBackend final : public backend::Backend {
 
   void finish(const Batch& batch) const {
     if (weights_.drafter) update_drafter(context(), batch);
-    for (const Segment& segment : batch.segments) segment.state->position = segment.start + segment.count;
+    for (const Segment& segment : batch.segments) segment.state->advance(segment.start + segment.count);
   }
 
   model::ModelShape shape_;

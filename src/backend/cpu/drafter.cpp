@@ -55,7 +55,6 @@ void update_drafter(const ForwardContext& context, const Batch& batch) {
   const size_t row = model::streams * static_cast<size_t>(context.shape.width);
   Batch pairs;
   std::vector<float> streams;
-  std::vector<std::vector<float>> newest;
   const float* final_streams = context.scratch.streams.data();
   for (const Segment& segment : batch.segments) {
     const Token* tokens = batch.tokens.data() + segment.first_row;
@@ -67,15 +66,18 @@ void update_drafter(const ForwardContext& context, const Batch& batch) {
     if (begin < segment.count) {
       pairs.add(*segment.state, segment.start + begin - 1, {tokens + begin, tokens + segment.count});
       for (uint64_t i = begin; i < segment.count; ++i) {
-        const float* before = i == 0 ? segment.state->drafter->streams.data() : own + (i - 1) * row;
+        const float* before =
+            i == 0 ? segment.state->drafter->streams(segment.start - 1) : own + (i - 1) * row;
         streams.insert(streams.end(), before, before + row);
       }
     }
-    newest.emplace_back(own + (segment.count - 1) * row, own + segment.count * row);
+    // The newest, and those that may become so when tokens are taken back. (Seeding overwrites the scratch.)
+    const size_t kept = std::min(segment.count, retractable_tokens + 1);
+    for (size_t i = segment.count - kept; i < segment.count; ++i) {
+      segment.state->drafter->keep_streams(segment.start + i, {own + i * row, row});
+    }
   }
   if (pairs.size() > 0) seed_rows(context, pairs, streams);
-  for (size_t i = 0; i < batch.segments.size(); ++i)
-    batch.segments[i].state->drafter->streams = std::move(newest[i]);
 }
 
 std::vector<backend::Draft> make_drafts(const ForwardContext& context, const SequenceState& state, Token next,
@@ -84,7 +86,8 @@ std::vector<backend::Draft> make_drafts(const ForwardContext& context, const Seq
   const size_t row = model::streams * static_cast<size_t>(context.shape.width),
                vocabulary = context.shape.vocabulary;
   SequenceState scratch_state = state;
-  std::vector<float> streams = state.drafter->streams;
+  const float* newest = state.drafter->streams(state.position - 1);
+  std::vector<float> streams(newest, newest + row);
   const auto layer_state = [&](const Segment&) -> LayerState& { return scratch_state.drafter->layer; };
   std::vector<backend::Draft> drafts;
   Token token = next;

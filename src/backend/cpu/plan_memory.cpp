@@ -44,7 +44,7 @@ MemoryPlan plan_cpu_memory(const model::ModelShape& shape, const model::ModelWei
   plan.scratch_bytes = scratch_bytes(shape, chunk);
   const RowCodec codec(true);
   for (const uint32_t ratio : shape.ratios) {
-    plan.session_bytes += model::window * codec.attention_bytes();
+    plan.session_bytes += RawWindow::slots * codec.attention_bytes();
     if (ratio == 0) continue;
     plan.session_bytes += CompressorState(ratio, model::head_dim).memory_bytes();
     plan.bytes_per_token += static_cast<double>(codec.attention_bytes()) / ratio;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "backend/cpu/kv_rows.hpp"
@@ -13,25 +14,29 @@
 
 namespace ds4::cpu {
 
-/// The last 128 finished KV rows; position p lies in slot p mod 128.
+/// How many tokens a state can be taken back by forgetting them: what the rings below keep beyond need.
+inline constexpr size_t retractable_tokens = 16;
+
+/// The last finished KV rows, those of the window and the retractable ones; position p lies in slot p mod
+/// 144.
 class RawWindow {
  public:
   explicit RawWindow(size_t row_bytes = 0) : row_bytes_(row_bytes) {}
 
+  static constexpr size_t slots = model::window + retractable_tokens;
+
   std::byte* slot(uint64_t position);
-  const std::byte* row(uint64_t position) const {
-    return rows_.data() + position % model::window * row_bytes_;
-  }
+  const std::byte* row(uint64_t position) const { return rows_.data() + position % slots * row_bytes_; }
   size_t memory_bytes() const { return rows_.capacity(); }
 
  private:
   size_t row_bytes_;
-  std::vector<std::byte> rows_;  // grows to 128 rows
+  std::vector<std::byte> rows_;  // grows to all slots
 };
 
-/// Rolling state of one compressor: projected rows of the open window (and, for ratio 4, of the previous
-/// one). Scores already include the position table (APE). Rows not written yet have value 0 and score
-/// -infinity.
+/// Projected rows of the newest tokens of one compressor: those of the open window (and, for ratio 4, of the
+/// previous one) and the retractable ones. Scores already include the position table (APE). Rows of positions
+/// before the first have value 0 and score -infinity.
 class CompressorState {
  public:
   CompressorState() = default;
@@ -39,15 +44,19 @@ class CompressorState {
 
   uint32_t ratio() const { return ratio_; }
   uint32_t width() const { return width_; }
-  float* value_row(size_t row) { return values_.data() + row * width_; }
-  float* score_row(size_t row) { return scores_.data() + row * width_; }
-  /// Ratio 4: the current window becomes the previous one.
-  void shift();
+  /// Row of the token at `position`, which may lie before 0.
+  float* value_row(int64_t position) { return values_.data() + slot(position) * width_; }
+  float* score_row(int64_t position) { return scores_.data() + slot(position) * width_; }
   size_t memory_bytes() const { return (values_.capacity() + scores_.capacity()) * sizeof(float); }
 
  private:
-  uint32_t ratio_ = 0, width_ = 0;
-  std::vector<float> values_, scores_;  // [compressor_rows(ratio)][width]
+  size_t slot(int64_t position) const {
+    const auto slots = static_cast<int64_t>(slots_);
+    return static_cast<size_t>((position % slots + slots) % slots);
+  }
+
+  uint32_t ratio_ = 0, width_ = 0, slots_ = 0;
+  std::vector<float> values_, scores_;  // [slots][width]; position p in slot p mod slots
 };
 
 struct LayerState {
@@ -58,21 +67,40 @@ struct LayerState {
   CompressorState index_compressor;
 
   LayerState(uint32_t ratio, const RowCodec& codec);
+  /// Forgets the rows that tokens from `position` on completed.
+  void truncate(uint64_t position);
   size_t memory_bytes() const;
 };
 
 /// The drafter's own window, and what it needs to make its next row.
 struct DrafterState {
   LayerState layer;
-  std::vector<float> streams;  // [4][d] of the last token after the last layer; empty at position 0
+
+  /// Streams [4][d] after the last layer of the token at `position`, one of the newest.
+  const float* streams(uint64_t position) const { return streams_.data() + position % slots * row_values_; }
+  /// Keeps the streams of the token at `position`.
+  void keep_streams(uint64_t position, std::span<const float> values);
+  size_t memory_bytes() const { return layer.memory_bytes() + streams_.size() * sizeof(float); }
+
+  explicit DrafterState(const RowCodec& codec) : layer(0, codec) {}
+
+ private:
+  static constexpr size_t slots = retractable_tokens + 1;
+  size_t row_values_ = 0;
+  std::vector<float> streams_;  // [slots][4][d]; empty before the first token
 };
 
 struct SequenceState {
   uint64_t position = 0;  // tokens evaluated
+  uint64_t furthest = 0;  // the most there ever were: how far the rings reach back
   std::vector<LayerState> layers;
   std::optional<DrafterState> drafter;
 
   SequenceState(const model::ModelShape& shape, const RowCodec& codec, bool with_drafter);
+  void advance(uint64_t new_position);
+  /// Forgets the last `count` tokens as if they had never been. False if the rings do not reach back that
+  /// far.
+  bool retract(uint64_t count);
   size_t memory_bytes() const;
 };
 

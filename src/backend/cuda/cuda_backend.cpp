@@ -124,6 +124,10 @@ class CudaBackend final : public backend::Backend {
     }
   }
 
+  Result<void> retract(backend::Sequence&, size_t) const override {
+    return fail(ErrorCode::unsupported, "the CUDA backend cannot take back tokens");
+  }
+
   Result<std::vector<backend::Draft>> draft(const backend::Sequence&, Token, size_t) const override {
     return fail(ErrorCode::unsupported, "no drafter (MTP) is loaded");
   }
