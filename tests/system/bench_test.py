@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+"""`ds4-bench` with the bundled model: what it writes, what stays after a failure, and its exit codes."""
+import json
+import os
+import re
+import signal
+import tempfile
+import unittest
+
+from cli_support import LONG_TEXT, main, run, start
+
+HEADER = "ctx_tokens,prefill_tokens,prefill_tps,gen_tokens,gen_tps,kvcache_bytes"
+SHORT = ("--ctx-start", "64", "--ctx-max", "200", "--step-incr", "64", "-n", "4")
+
+
+def rows_of(text):
+    return [line.split(",") for line in text.splitlines()[1:]]
+
+
+class Bench(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def good(self, *arguments):
+        result = run(*arguments)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result
+
+    def bad(self, status, pattern, *arguments):
+        result = run(*arguments)
+        self.assertEqual(result.returncode, status, (arguments, result.stderr))
+        self.assertRegex(result.stderr.decode(), pattern)
+        return result
+
+    def write(self, name, text):
+        with open(self.path(name), "w", encoding="utf-8") as file:
+            file.write(text)
+        return self.path(name)
+
+    def read(self, name):
+        with open(self.path(name), encoding="utf-8") as file:
+            return file.read()
+
+    def test_rows(self):
+        result = self.good(*SHORT)
+        lines = result.stdout.decode().splitlines()
+        self.assertEqual(lines[0], HEADER)
+        for line in lines[1:]:
+            self.assertRegex(line, r"^\d+,\d+,\d+\.\d\d,\d+,\d+\.\d\d,\d+$")
+        rows = rows_of(result.stdout.decode())
+        self.assertEqual([row[0] for row in rows], ["64", "128", "192", "200"])
+        self.assertEqual([row[1] for row in rows], ["64", "64", "64", "8"])
+        for row in rows:
+            self.assertEqual(row[3], "4")
+            self.assertGreater(float(row[2]), 0)
+            self.assertGreater(float(row[4]), 0)
+            self.assertGreater(int(row[5]), 0)
+        for what in ("machine: ", "backend: cpu", "build: ds4 ", "model: ", "context 205 tokens.*prefill chunk"):
+            self.assertRegex(result.stderr.decode(), f"(?m)^ds4-bench: .*{what}")
+
+    def test_prefill_alone(self):
+        rows = rows_of(self.good(*SHORT, "--gen-tokens", "0").stdout.decode())
+        self.assertEqual([row[3:] for row in rows], [["0", "0.00", "0"]] * 4)
+
+    def test_factor(self):
+        result = self.good("--ctx-start", "50", "--ctx-max", "300", "--step-mul", "1.5", "-n", "0")
+        self.assertEqual([row[0] for row in rows_of(result.stdout.decode())], ["50", "75", "113", "170", "255", "300"])
+
+    def test_more_columns_and_comments(self):
+        lines = self.good(*SHORT, "--bandwidth", "--describe").stdout.decode().splitlines()
+        self.assertEqual([line.split(":")[0] for line in lines[:4]], ["# machine", "# backend", "# build", "# model"])
+        self.assertIn("GB/s", lines[1])
+        self.assertEqual(lines[4], HEADER + ",gen_bytes_per_token,gen_bandwidth_percent")
+        for line in lines[5:]:
+            row = line.split(",")
+            # The bundled model has 23 MB of weights and uses some of its experts.
+            self.assertTrue(5e6 < int(row[6]) < 23e6, row)
+            self.assertTrue(0 < float(row[7]) < 1000, row)
+
+    def test_files(self):
+        with open(self.path("rows.csv"), "w", encoding="utf-8") as file:
+            file.write("an old file\n" * 1000)
+        result = self.good(*SHORT, "--csv", self.path("rows.csv"), "--json", self.path("run.json"))
+        self.assertEqual(result.stdout, b"")
+        rows = rows_of(self.read("rows.csv"))
+        self.assertEqual([row[0] for row in rows], ["64", "128", "192", "200"])
+        self.assertRegex(result.stderr.decode(), r"ds4-bench: 200: prefill .* MB per token = .* GB/s \(.* % of .*\)")
+        report = json.loads(self.read("run.json"))
+        self.assertEqual((report["source"], report["complete"]), ("ds4-bench", True))
+        self.assertEqual(report["settings"]["ctx_alloc"], 205)
+        self.assertEqual(report["settings"]["prompt"], "built-in")
+        self.assertEqual(report["model"]["variant"], "Nano")
+        self.assertGreater(report["read_bytes_per_second"], 1e8)
+        for row, entry in zip(rows, report["rows"], strict=True):
+            self.assertEqual(int(row[0]), entry["ctx_tokens"])
+            self.assertEqual(row[4], f"{entry['gen_tps']:.2f}")
+            self.assertEqual(int(row[5]), entry["kvcache_bytes"])
+            self.assertGreater(entry["gen_bytes_per_token"], 5e6)
+
+    def logits(self, folder, *arguments):
+        os.mkdir(self.path(folder))
+        self.good(*SHORT, *arguments, "--dump-frontier-logits-dir", self.path(folder))
+        names = sorted(os.listdir(self.path(folder)))
+        self.assertEqual(names, [f"frontier_{n:06}.logits.json" for n in (64, 128, 192, 200)])
+        return [json.loads(self.read(os.path.join(folder, name))) for name in names]
+
+    def test_logits_do_not_depend_on_the_probe(self):
+        """The state after a probe is the one before it, whatever the probe decoded."""
+        greedy = self.logits("greedy")
+        for dump, frontier, new in zip(greedy, (64, 128, 192, 200), (64, 64, 64, 8)):
+            self.assertEqual(dump["source"], "ds4-bench")
+            self.assertEqual((dump["prompt_tokens"], dump["frontier_tokens"], dump["prefill_tokens"], dump["ctx"]),
+                             (frontier, frontier, new, 205))
+            self.assertEqual((dump["backend"], dump["quality"], dump["quant_bits"]), ("cpu", False, 8))
+            self.assertEqual(len(dump["logits"]), dump["vocab"])
+            self.assertEqual(dump["argmax_logit"], max(dump["logits"]))
+            self.assertEqual(dump["logits"].index(dump["argmax_logit"]), dump["argmax_id"])
+        none = self.logits("none", "-n", "0", "--ctx-alloc", "205")
+        forced = self.logits("forced", "--teacher-forced-decode")
+        for a, b, c in zip(greedy, none, forced):
+            self.assertEqual(a["logits"], b["logits"])
+            self.assertEqual(a["logits"], c["logits"])
+
+    def test_prompt_files(self):
+        text = self.write("text", LONG_TEXT[:4000])
+        raw = self.good(*SHORT, "--prompt-file", text)
+        self.assertEqual(len(rows_of(raw.stdout.decode())), 4)
+        self.good(*SHORT, "--chat-prompt-file", text, "--system", "")
+        self.assertNotEqual(self.logits("raw", "--prompt-file", text)[0]["logits"],
+                            self.logits("chat", "--chat-prompt-file", text)[0]["logits"])
+        few = self.write("few", "Only a few words.")
+        result = self.bad(1, r"few gives \d+ tokens, but 200 are needed", *SHORT, "--prompt-file", few)
+        self.assertEqual(result.stdout, b"")
+        exact = re.search(rb"gives (\d+) tokens", run("--prompt-file", text).stderr).group(1).decode()
+        last = ("--ctx-start", exact, "--ctx-max", exact, "-n", "2", "--prompt-file", text)
+        self.good(*last)
+        self.bad(1, f"{int(exact) + 2} are needed", *last, "--teacher-forced-decode")
+
+    def test_failures(self):
+        self.bad(1, "no-such-file", *SHORT, "--prompt-file", "/no-such-file")
+        self.bad(1, "no-such-file", *SHORT, "--chat-prompt-file", "/no-such-file")
+        self.bad(1, "no-such-folder", *SHORT, "--csv", "/no-such-folder/rows.csv")
+        self.bad(1, "no-such-folder", *SHORT, "--json", "/no-such-folder/run.json")
+        self.bad(1, "no-such-folder", *SHORT, "--dump-frontier-logits-dir", "/no-such-folder")
+        self.bad(1, "not a folder", *SHORT, "--dump-frontier-logits-dir", self.write("file", ""))
+        self.bad(1, "no-such-model", "-m", "/no-such-model", *SHORT)
+        self.bad(1, "context 300000101 is outside", "--ctx-start", "100", "--ctx-max", "100", "--ctx-alloc", "300000101")
+
+    def test_rows_before_a_failure_stay(self):
+        os.mkdir(self.path("dump"))
+        os.mkdir(self.path("dump/frontier_000192.logits.json"))  # in the way of the third dump
+        result = self.bad(1, "frontier_000192", *SHORT, "--dump-frontier-logits-dir", self.path("dump"),
+                          "--csv", self.path("rows.csv"), "--json", self.path("run.json"))
+        self.assertEqual(result.stdout, b"")
+        self.assertEqual([row[0] for row in rows_of(self.read("rows.csv"))], ["64", "128"])
+        report = json.loads(self.read("run.json"))
+        self.assertEqual((report["complete"], len(report["rows"])), (False, 2))
+
+    def test_ctrl_c(self):
+        process = start("--ctx-start", "32", "--ctx-max", "100000", "--step-incr", "32", "-n", "4",
+                        "--json", self.path("run.json"))
+        try:
+            lines = [process.stdout.readline() for _ in range(3)]
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()  # no effect on one that has ended
+        self.assertEqual(process.returncode, 130, err)
+        self.assertEqual(lines[0].decode().strip(), HEADER)
+        rows = rows_of((b"".join(lines) + out).decode())
+        self.assertTrue(all(len(row) == 6 for row in rows))
+        report = json.loads(self.read("run.json"))
+        self.assertEqual((report["complete"], len(report["rows"])), (False, len(rows)))
+
+    def test_usage(self):
+        for arguments in (("--ctx-start", "9", "--ctx-max", "8"), ("--step-mul", "0.5"), ("--step-incr", "0"),
+                          ("--ctx-max", "2147483600"), ("--ctx-max", "4096", "--ctx-alloc", "4224"), ("-n", "-1"),
+                          ("--prompt-file", "a", "--chat-prompt-file", "b"), ("--power", "50"), ("--csv",), ("stray",)):
+            result = self.bad(2, "usage: ds4-bench", *arguments)
+            self.assertEqual(result.stdout, b"")
+        for arguments in (("--role", "worker"), ("--role", "coordinator"), ("--listen", "0.0.0.0:1"),
+                          ("--ssd-streaming",), ("--ssd-streaming-cache-experts", "5")):
+            result = self.bad(2, "^ds4-bench: this build [^\n]*\n$", *arguments)
+            self.assertEqual(result.stdout, b"")
+
+    def test_help_and_version(self):
+        self.assertIn(b"--step-mul", run("--help", model=False).stdout)
+        self.assertIn(b"--prefill-chunk", run("-h", "runtime", model=False).stdout)
+        self.assertRegex(run("--version", model=False).stdout, rb"^ds4-bench \d+\.\d+\.\d+\n$")
+
+
+if __name__ == "__main__":
+    main()
