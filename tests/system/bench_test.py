@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""`ds4-bench` with the bundled model: what it writes, what stays after a failure, and its exit codes."""
+"""`ds4-bench` with the bundled model: what it writes, what stays after a failure, its exit codes; its charts."""
 import json
 import os
 import re
 import signal
+import subprocess
 import tempfile
 import unittest
+import xml.dom.minidom
 
 from cli_support import LONG_TEXT, main, run, start
 
+PLOT_PROGRAM = os.environ.get("DS4_PLOT_PROGRAM", "ds4-bench-plot")
 HEADER = "ctx_tokens,prefill_tokens,prefill_tps,gen_tokens,gen_tps,kvcache_bytes"
 SHORT = ("--ctx-start", "64", "--ctx-max", "200", "--step-incr", "64", "-n", "4")
 
@@ -175,6 +178,41 @@ class Bench(unittest.TestCase):
         self.assertTrue(all(len(row) == 6 for row in rows))
         report = json.loads(self.read("run.json"))
         self.assertEqual((report["complete"], len(report["rows"])), (False, len(rows)))
+
+    def plot(self, *arguments):
+        return subprocess.run([PLOT_PROGRAM, *arguments], capture_output=True, timeout=60, stdin=subprocess.DEVNULL)
+
+    def test_charts(self):
+        self.good(*SHORT, "--csv", self.path("m7_fast.csv"), "--describe", "--bandwidth")
+        result = self.plot(self.path("m7_fast.csv"))
+        self.assertEqual((result.returncode, result.stdout, result.stderr), (0, b"", b""))
+        chart = xml.dom.minidom.parse(self.path("m7_fast_ts.svg"))
+        self.assertEqual(chart.getElementsByTagName("text")[0].firstChild.data, "M7 Fast t/s")
+        lines = [line.getAttribute("points").split() for line in chart.getElementsByTagName("polyline")]
+        self.assertEqual([len(points) for points in lines], [4, 4])
+
+        self.write("b.csv", self.read("m7_fast.csv"))
+        result = self.plot(self.path("m7_fast.csv"), self.path("b.csv"), "-o", self.path("both.svg"), "--title", "a<b",
+                           "--width", "1200", "--height", "600")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        chart = xml.dom.minidom.parse(self.path("both.svg"))
+        self.assertEqual(chart.documentElement.getAttribute("width"), "1200")
+        texts = [text.firstChild.data for text in chart.getElementsByTagName("text")]
+        self.assertEqual((texts[0], texts[-2:]), ("a<b", ["m7_fast", "b"]))
+        self.assertEqual(len(chart.getElementsByTagName("polyline")), 4)
+
+    def test_charts_that_cannot_be_drawn(self):
+        few = self.write("few.csv", HEADER + "\n1,1,1.00,1,1.00,1\n")
+        for status, pattern, arguments in (
+                (1, "few.csv has 1 row", (few,)), (1, "no-such-file", ("/no-such-file",)),
+                (1, "lacks the columns", (self.write("other.csv", "a,b\n1,2\n"),)),
+                (2, "name a CSV", ()), (2, "with -o", (few, few)), (2, "unknown option", ("--color", few)),
+                (2, "whole number", (few, "--width", "x"))):
+            result = self.plot(*arguments)
+            self.assertEqual((result.returncode, result.stdout), (status, b""), arguments)
+            self.assertRegex(result.stderr.decode(), f"^ds4-bench-plot: .*{pattern}")
+        self.assertEqual(sorted(os.listdir(self.folder.name)), ["few.csv", "other.csv"])
+        self.assertIn(b"--title", self.plot("--help").stdout)
 
     def test_usage(self):
         for arguments in (("--ctx-start", "9", "--ctx-max", "8"), ("--step-mul", "0.5"), ("--step-incr", "0"),
