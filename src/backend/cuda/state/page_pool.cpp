@@ -36,23 +36,28 @@ size_t PagePool::reserved_bytes() const {
 
 void RowTable::prepare(size_t begin, size_t count, uint8_t** table, cudaStream_t stream) {
   const size_t first = begin / rows_per_page, last = (count + rows_per_page - 1) / rows_per_page;
+  std::vector<uint8_t*> addresses;
+  bool changed = false;
   for (size_t page = first; page < last; ++page) {
-    if (page < pages_.size() && !pages_[page].shared) continue;
-    std::shared_ptr<uint8_t> fresh = pool_->take();
-    if (page < pages_.size()) {
-      const size_t rows = page == first ? begin % rows_per_page : 0;
-      check(cudaMemcpyAsync(fresh.get(), pages_[page].data.get(), rows * row_bytes_, cudaMemcpyDeviceToDevice,
-                            stream),
-            "copy of a shared page");
-      pages_[page] = {std::move(fresh), false};
-    } else {
-      pages_.push_back({std::move(fresh), false});
+    if (page >= pages_.size() || pages_[page].shared) {
+      std::shared_ptr<uint8_t> fresh = pool_->take();
+      if (page < pages_.size()) {
+        const size_t rows = page == first ? begin % rows_per_page : 0;
+        check(cudaMemcpyAsync(fresh.get(), pages_[page].data.get(), rows * row_bytes_,
+                              cudaMemcpyDeviceToDevice, stream),
+              "copy of a shared page");
+        pages_[page] = {std::move(fresh), false};
+      } else {
+        pages_.push_back({std::move(fresh), false});
+      }
+      changed = true;
     }
-    uint8_t* address = pages_[page].data.get();
-    check(cudaMemcpyAsync(static_cast<void*>(table + page), static_cast<const void*>(&address),
-                          sizeof(address), cudaMemcpyHostToDevice, stream),
-          "page table");
+    addresses.push_back(pages_[page].data.get());
   }
+  if (!changed) return;
+  check(cudaMemcpyAsync(static_cast<void*>(table + first), static_cast<const void*>(addresses.data()),
+                        addresses.size() * sizeof(uint8_t*), cudaMemcpyHostToDevice, stream),
+        "page table");
 }
 
 void RowTable::publish(size_t count, uint8_t** table, cudaStream_t stream) {
