@@ -6,7 +6,6 @@
 
 #include "ds4/chat.hpp"
 #include "ds4/engine.hpp"
-#include "ds4/sampling.hpp"
 
 namespace {
 
@@ -34,7 +33,9 @@ int main(int argc, char** argv) {
 
   ds4::Utf8Stream text;  // a token may end in the middle of a character
   while (session->position() < session->context()) {
-    const ds4::Token token = ds4::argmax(session->logits());
+    const auto chosen = session->argmax();
+    if (!chosen) return fail(chosen.error());
+    const ds4::Token token = *chosen;
     if (token == engine->tokenizer().special().eos) break;
     std::fputs(text.push(engine->tokenizer().decode(token)).c_str(), stdout);
     std::fflush(stdout);

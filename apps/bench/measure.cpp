@@ -38,6 +38,16 @@ std::vector<Token> builtin_tokens(uint64_t count, const Tokenizer& tokenizer) {
   }
 }
 
+/// The most likely token that does not end the text. The logits are fetched only where another was.
+Result<Token> most_likely(const Session& session, Token end_of_text) {
+  DS4_ASSIGN(const Token best, session.argmax());
+  if (best != end_of_text) return best;
+  DS4_ASSIGN(const auto logits, session.logits());
+  const Token other = argmax_except(logits, end_of_text);
+  if (other < 0) return fail(ErrorCode::not_finite, "no token but the end of the text has a finite logit");
+  return other;
+}
+
 /// Decodes gen_tokens tokens; returns the seconds they took.
 Result<double> run_probe(const Options& options, Session& session, std::span<const Token> following,
                          Token end_of_text) {
@@ -48,9 +58,12 @@ Result<double> run_probe(const Options& options, Session& session, std::span<con
       return fail(ErrorCode::context_full, "the context of {} tokens is full after {} decoded tokens",
                   session.context(), i);
     }
-    const Token token = options.teacher_forced ? following[i] : argmax_except(session.logits(), end_of_text);
-    if (token < 0)
-      return fail(ErrorCode::format, "the model computed no finite logit: its weights are damaged");
+    Token token = 0;
+    if (options.teacher_forced) {
+      token = following[i];
+    } else {
+      DS4_ASSIGN(token, most_likely(session, end_of_text));
+    }
     DS4_TRY(session.eval(token));
   }
   return seconds_since(begin);

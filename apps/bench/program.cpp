@@ -100,7 +100,8 @@ Result<void> measure(const Options& options, const RunFacts& facts, const Engine
   FrontierCalls calls;
   calls.on_logits = [&](const FrontierRow& row) -> Result<void> {
     if (options.logits_folder.empty()) return {};
-    return dump_logits(options, facts, row, session.logits());
+    DS4_ASSIGN(const auto logits, session.logits());
+    return dump_logits(options, facts, row, logits);
   };
   calls.on_row = [&](const FrontierRow& row) -> Result<void> {
     rows.push_back(row);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 
 #include "base/error.hpp"
 #include "common/console.hpp"
@@ -62,11 +61,6 @@ Result<SyncStats> sync_with_progress(Session& session, std::span<const Token> pr
     line.show(prefill_text(done - kept, total - kept), done == total);
   };
   return session.sync(prompt, options);
-}
-
-Result<void> check_logits(std::span<const float> logits) {
-  if (std::any_of(logits.begin(), logits.end(), [](float logit) { return std::isfinite(logit); })) return {};
-  return fail(ErrorCode::format, "the model computed no finite logit: its weights are damaged");
 }
 
 Result<unsigned> expert_bits(const std::string& model_path) {

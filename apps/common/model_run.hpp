@@ -23,9 +23,6 @@ std::string context_sentence(const Engine& engine, uint64_t context_tokens);
 /// Brings the session to `prompt` with a progress line. Ctrl+C ends it with ErrorCode::cancelled.
 Result<SyncStats> sync_with_progress(Session& session, std::span<const Token> prompt);
 
-/// The error of a model whose logits are all NaN or infinite; such a model cannot choose a token.
-Result<void> check_logits(std::span<const float> logits);
-
 /// Whole bits per weight of the routed experts: 2 and 4 for the published files; 0 without experts.
 Result<unsigned> expert_bits(const std::string& model_path);
 

@@ -46,7 +46,7 @@ Result<void> dump_logits(const Options& options, const std::string& model_path, 
   DS4_ASSIGN(auto file, AtomicFile::create(options.dump_logits_path));
   DS4_ASSIGN(const unsigned bits, expert_bits(model_path));
   DS4_TRY(sync_with_progress(session, prompt));
-  const auto logits = session.logits();
+  DS4_ASSIGN(const auto logits, session.logits());
   const Token best = argmax(logits);
   std::string text = fmt::format(
       "{{\n  \"source\":\"ds4\",\n  \"model\":{},\n  \"backend\":{},\n  \"quant_bits\":{},\n  "
@@ -74,9 +74,9 @@ Result<void> dump_logprobs(const Options& options, const Engine& engine, Session
       prompt.size(), session.context(), options.logprobs_top_k)));
   for (size_t step = 0; step < steps; ++step) {
     if (interrupted()) return cancelled();
-    DS4_TRY(check_logits(session.logits()));
-    const Token selected = argmax(session.logits());
-    const auto top = top_logprobs(session.logits(), options.logprobs_top_k);
+    DS4_ASSIGN(const Token selected, session.argmax());
+    DS4_ASSIGN(const auto logits, session.logits());
+    const auto top = top_logprobs(logits, options.logprobs_top_k);
     DS4_TRY(
         file.write((step > 0 ? ",\n" : "") + logprobs_step_json(engine.tokenizer(), step, selected, top)));
     if (selected == engine.tokenizer().special().eos || step + 1 == steps) break;
@@ -106,9 +106,9 @@ Result<std::string> measure_perplexity(const Options& options, const Engine& eng
   double nll = 0;
   for (size_t i = 0; i < scored; ++i) {
     if (interrupted()) return cancelled();
-    DS4_TRY(check_logits(session.logits()));
     const Token token = tokens[given + i];
-    nll -= token_logprob(session.logits(), token);
+    DS4_ASSIGN(const auto logits, session.logits());
+    nll -= token_logprob(logits, token);
     if (i + 1 < scored) DS4_TRY(session.eval(token));
     if ((i + 1) % perplexity_report_tokens == 0) say(fmt::format("scored {} of {} tokens", i + 1, scored));
   }

@@ -58,11 +58,12 @@ Result<Reply> generate_reply(const Engine& engine, Session& session, std::span<c
       reply.stop = StopReason::interrupted;
       break;
     }
-    if (auto usable = check_logits(session.logits()); !usable) {
+    const auto chosen = session.sample(options.sampling, rng);
+    if (!chosen) {
       printer.finish();
-      return std::move(usable).error();
+      return chosen.error();
     }
-    const Token token = sample(session.logits(), options.sampling, rng);
+    const Token token = *chosen;
     if (ends_reply(tokenizer.special(), token)) {
       reply.stop = StopReason::end_of_reply;
       break;

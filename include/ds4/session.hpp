@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ds4/error.hpp"
+#include "ds4/sampling.hpp"
 #include "ds4/token.hpp"
 
 namespace ds4 {
@@ -48,14 +49,25 @@ class Session {
 
   /// Brings the state to exactly `prompt`, reusing the longest usable prefix of what is there. Afterwards
   /// logits() are those after its last token. Errors: context_full, invalid_argument (a token outside the
-  /// vocabulary; empty prompt), cancelled. After `cancelled` the session holds a prefix of `prompt`.
+  /// vocabulary; empty prompt), cancelled, not_finite. After the last two the session holds a prefix of
+  /// `prompt`.
   Result<SyncStats> sync(std::span<const Token> prompt, const SyncOptions& options = {});
 
-  /// Appends one token. Errors: context_full, invalid_argument.
+  /// Appends one token. Errors: context_full, invalid_argument; not_finite if no token can be chosen from the
+  /// logits after it, because they hold NaN or no finite value. Then the token is in the session all the
+  /// same, logits() show what was computed, and rewind() or sync() go back to what was good.
   Result<void> eval(Token token);
 
-  /// Logits after the last token, one per vocabulary entry; empty before the first token.
-  std::span<const float> logits() const;
+  /// The token to follow the last one, chosen where the logits are (on the GPU, if the model is there); the
+  /// same as ds4::sample() of logits(). Consumes one random number, none when greedy. Errors:
+  /// invalid_argument before the first token, not_finite.
+  Result<Token> sample(const SamplingParams& params, Rng& rng) const;
+  /// The most likely token to follow, the first of equals. Errors as for sample().
+  Result<Token> argmax() const;
+
+  /// Logits after the last token, one per vocabulary entry; empty before the first token. Copied from the
+  /// device when asked for; valid until the session changes.
+  Result<std::span<const float>> logits() const;
 
   std::span<const Token> tokens() const;
   size_t position() const { return tokens().size(); }

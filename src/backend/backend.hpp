@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "ds4/error.hpp"
+#include "ds4/sampling.hpp"
 #include "ds4/token.hpp"
+#include "sampling/logit_summary.hpp"
 
 namespace ds4::backend {
 
@@ -28,13 +30,16 @@ struct SteeringScales {
   float feed_forward = 0;
 };
 
-/// State of one sequence, in the backend's memory: raw window, compressed rows, compressor frontiers.
+/// State of one sequence, in the backend's memory: raw window, compressed rows, compressor frontiers, and the
+/// logits after its last token.
 class Sequence {
  public:
   virtual ~Sequence() = default;
   virtual size_t position() const = 0;  // tokens evaluated
   virtual size_t state_bytes() const = 0;
   virtual void clear() = 0;  // back to position 0; memory may be kept
+  /// Of the logits after the last token; null where there are none: at position 0, and after retract().
+  virtual const sampling::LogitSummary* logit_summary() const = 0;
 
   /// Holds for tokens evaluated from now on; not part of snapshots. No effect without directions.
   SteeringScales steering;
@@ -87,21 +92,31 @@ class Backend {
   virtual const BackendInfo& info() const = 0;
   virtual Result<std::unique_ptr<Sequence>> create_sequence() const = 0;
 
-  /// Appends `tokens` (at most one prefill chunk) to a sequence. The logits of the last `logit_rows` tokens
-  /// are written to `logits` [logit_rows][V]. At most max_decode_rows tokens give the bits of decoding them
-  /// one by one: this is how drafts are verified. Cancelled, the sequence is as before the call;
-  /// out_of_memory leaves it empty.
+  /// Appends `tokens` (at most one prefill chunk) to a sequence. The logits after the last token stay with
+  /// the sequence; those of the last `logit_rows` tokens are also written to `logits` [logit_rows][V], which
+  /// may be none. At most max_decode_rows tokens give the bits of decoding them one by one: this is how drafts
+  /// are verified. Cancelled, the sequence is as before the call; out_of_memory leaves it empty.
   virtual Result<void> prefill(Sequence& sequence, std::span<const Token> tokens, size_t logit_rows,
                                std::span<float> logits, const EvalControl& control) const = 0;
 
-  /// Appends one token to each of 1..16 different sequences; logits [rows][V]. out_of_memory leaves the
-  /// sequences empty, any other error as they were.
+  /// Appends one token to each of 1..16 different sequences. Their logits stay with them and are also written
+  /// to `logits` [rows][V] unless that is empty. out_of_memory leaves the sequences empty, any other error as
+  /// they were.
   virtual Result<void> decode(std::span<const DecodeRow> rows, std::span<float> logits) const = 0;
 
   /// Takes back the last `count` tokens: what follows is what would have followed had they never been
   /// evaluated. invalid_argument, changing nothing, where the sequence was once more than max_decode_rows
-  /// tokens longer than it would become.
+  /// tokens longer than it would become. The sequence has no logits until its next token.
   virtual Result<void> retract(Sequence& sequence, size_t count) const = 0;
+
+  /// Copies the logits after the sequence's last token to `out` [V].
+  virtual Result<void> logits(const Sequence& sequence, std::span<float> out) const = 0;
+
+  /// Chooses the token to follow the sequence, with the random number `uniform` in [0, 1) of 24 bits unless
+  /// greedy; the same token as ds4::sample() from the same logits. not_finite if the logits hold NaN or
+  /// nothing finite.
+  virtual Result<Token> sample(const Sequence& sequence, const SamplingParams& params,
+                               float uniform) const = 0;
 
   /// Proposes `depth` tokens to follow the sequence and `next`; the sequence is unchanged. unsupported
   /// without a drafter.

@@ -54,7 +54,7 @@ inline Result<void> check_decode(std::span<const DecodeRow> rows, size_t logit_v
     return fail(ErrorCode::invalid_argument, "a decode batch has 1 to {} rows, not {}", max_decode_rows,
                 rows.size());
   }
-  if (logit_values < rows.size() * vocabulary) {
+  if (logit_values != 0 && logit_values < rows.size() * vocabulary) {
     return fail(ErrorCode::invalid_argument, "{} logits are too few for {} rows", logit_values, rows.size());
   }
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -66,6 +66,29 @@ inline Result<void> check_decode(std::span<const DecodeRow> rows, size_t logit_v
     }
   }
   return {};
+}
+
+inline Result<void> check_has_logits(const Sequence& sequence) {
+  if (sequence.logit_summary() != nullptr) return {};
+  return fail(ErrorCode::invalid_argument, "there are no logits at position {}", sequence.position());
+}
+
+/// The sequence has logits, and a token can be chosen from them.
+inline Result<void> check_choice(const Sequence& sequence) {
+  DS4_TRY(check_has_logits(sequence));
+  const sampling::LogitSummary& summary = *sequence.logit_summary();
+  if (!summary.has_nan && summary.best >= 0) return {};
+  return fail(ErrorCode::not_finite,
+              "position {}: the model computed {} instead of logits; its weights or this session's state are "
+              "damaged",
+              sequence.position(), summary.has_nan ? "NaN" : "no finite value");
+}
+
+/// The place for the logits of one sequence that has some.
+inline Result<void> check_logits(const Sequence& sequence, size_t logit_values, uint32_t vocabulary) {
+  DS4_TRY(check_has_logits(sequence));
+  if (logit_values >= vocabulary) return {};
+  return fail(ErrorCode::invalid_argument, "{} values are too few for {} logits", logit_values, vocabulary);
 }
 
 }  // namespace ds4::backend

@@ -9,11 +9,10 @@
 
 namespace ds4 {
 
-/// State and logits after `position` tokens.
+/// State, with its logits, after `position` tokens.
 struct Anchor {
   size_t position = 0;
   std::shared_ptr<const backend::StateImage> image;
-  std::vector<float> logits;
 };
 
 /// A bounded number of anchors, denser near the end: old ones are thinned so that the distance between

@@ -3,13 +3,25 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 namespace ds4 {
 namespace {
 
-Anchor anchor(size_t position, float mark = 0) {
-  return {position, nullptr, {mark}};
+/// An image that can be told from others.
+class MarkedImage final : public backend::StateImage {
+ public:
+  explicit MarkedImage(size_t mark) : mark_(mark) {}
+  size_t position() const override { return 0; }
+  size_t size_bytes() const override { return mark_; }
+
+ private:
+  size_t mark_;
+};
+
+Anchor anchor(size_t position, size_t mark = 0) {
+  return {position, std::make_shared<MarkedImage>(mark)};
 }
 
 std::vector<size_t> positions(const Anchors& anchors, size_t end) {
@@ -50,8 +62,8 @@ TEST(Anchors, AddingTheSamePositionAgainReplacesIt) {
   anchors.add(anchor(256, 2));
   anchors.add(anchor(256, 3));
   EXPECT_EQ(anchors.size(), 2u);
-  EXPECT_EQ(anchors.find(256)->logits, std::vector<float>{3});
-  EXPECT_EQ(anchors.find(255)->logits, std::vector<float>{1});
+  EXPECT_EQ(anchors.find(256)->image->size_bytes(), 3u);
+  EXPECT_EQ(anchors.find(255)->image->size_bytes(), 1u);
 }
 
 // What lies after a new anchor belongs to a way that was left.
@@ -60,7 +72,7 @@ TEST(Anchors, AddingAnEarlierPositionForgetsLaterOnes) {
   for (size_t p : {128u, 256u, 384u, 512u}) anchors.add(anchor(p, 1));
   anchors.add(anchor(300, 2));
   EXPECT_EQ(positions(anchors, 1000), (std::vector<size_t>{128, 256, 300}));
-  EXPECT_EQ(anchors.find(1000)->logits, std::vector<float>{2});
+  EXPECT_EQ(anchors.find(1000)->image->size_bytes(), 2u);
 }
 
 TEST(Anchors, ThinningIsBoundedAndKeepsTheNewest) {

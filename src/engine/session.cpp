@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "backend/checks.hpp"
 #include "base/error.hpp"
 #include "engine/session_impl.hpp"
+#include "sampling/draw.hpp"
 
 namespace ds4 {
 namespace {
@@ -30,10 +32,14 @@ Result<void> Session::Impl::check_prompt(std::span<const Token> prompt) const {
   return {};
 }
 
+Result<void> Session::Impl::check_finite() const {
+  return tokens.empty() ? Result<void>() : backend::check_choice(*sequence);
+}
+
 void Session::Impl::reset() {
   sequence->clear();
   tokens.clear();
-  logits.clear();
+  fetched_logits.clear();
   anchors.clear();
 }
 
@@ -44,7 +50,7 @@ Result<void> Session::Impl::fall_back(size_t position) {
     return {};
   }
   DS4_TRY(engine->backend->restore(*sequence, *anchor->image));
-  logits = anchor->logits;
+  fetched_logits.clear();
   tokens.resize(anchor->position);
   anchors.truncate(anchor->position);
   return {};
@@ -52,12 +58,12 @@ Result<void> Session::Impl::fall_back(size_t position) {
 
 Result<void> Session::Impl::add_anchor() {
   DS4_ASSIGN(auto image, engine->backend->snapshot(*sequence));
-  anchors.add({tokens.size(), std::move(image), logits});
+  anchors.add({tokens.size(), std::move(image)});
   return {};
 }
 
 Result<void> Session::Impl::extend(std::span<const Token> prompt, const SyncOptions& options) {
-  const size_t chunk = engine->prefill_chunk, vocabulary = engine->info.vocabulary;
+  const size_t chunk = engine->prefill_chunk;
   if (options.on_progress) options.on_progress(tokens.size(), prompt.size());
   while (tokens.size() < prompt.size()) {
     const size_t begin = tokens.size();
@@ -70,16 +76,15 @@ Result<void> Session::Impl::extend(std::span<const Token> prompt, const SyncOpti
                             prompt.size());
       };
     }
-    std::vector<float> fresh(vocabulary);
-    const auto done =
-        engine->backend->prefill(*sequence, prompt.subspan(begin, end - begin), 1, fresh, control);
+    const auto done = engine->backend->prefill(*sequence, prompt.subspan(begin, end - begin), 0, {}, control);
     if (!done) {
       if (sequence->position() != begin) reset();
       return done.error();
     }
-    logits = std::move(fresh);
+    fetched_logits.clear();
     tokens.insert(tokens.end(), prompt.begin() + static_cast<ptrdiff_t>(begin),
                   prompt.begin() + static_cast<ptrdiff_t>(end));
+    DS4_TRY(check_finite());
     DS4_TRY(add_anchor());
   }
   return {};
@@ -93,7 +98,8 @@ Session::~Session() = default;
 Result<SyncStats> Session::sync(std::span<const Token> prompt, const SyncOptions& options) {
   DS4_TRY(impl_->check_prompt(prompt));
   const size_t common = common_prefix(prompt);
-  if (common < position()) DS4_TRY(impl_->fall_back(common));
+  // Whatever computed NaN is not built upon: it is computed again from the last good state.
+  if (common < position() || !impl_->check_finite()) DS4_TRY(impl_->fall_back(common));
   SyncStats stats;
   stats.reused = position();
   stats.evaluated = prompt.size() - stats.reused;
@@ -105,19 +111,39 @@ Result<void> Session::eval(Token token) {
   if (position() >= impl_->context) {
     return fail(ErrorCode::context_full, "the context of {} tokens is full", impl_->context);
   }
-  impl_->logits.resize(impl_->engine->info.vocabulary);
   const backend::DecodeRow row{impl_->sequence.get(), token};
-  if (auto done = impl_->engine->backend->decode({&row, 1}, impl_->logits); !done) {
+  if (auto done = impl_->engine->backend->decode({&row, 1}, {}); !done) {
     if (impl_->sequence->position() != position()) impl_->reset();
     return done;
   }
+  impl_->fetched_logits.clear();
   impl_->tokens.push_back(token);
+  DS4_TRY(impl_->check_finite());
   if (position() % anchor_interval_tokens == 0) DS4_TRY(impl_->add_anchor());
   return {};
 }
 
-std::span<const float> Session::logits() const {
-  return impl_->tokens.empty() ? std::span<const float>() : impl_->logits;
+Result<Token> Session::argmax() const {
+  DS4_TRY(backend::check_choice(*impl_->sequence));
+  return impl_->sequence->logit_summary()->best;
+}
+
+Result<Token> Session::sample(const SamplingParams& params, Rng& rng) const {
+  DS4_TRY(backend::check_choice(*impl_->sequence));
+  const float uniform = sampling::is_greedy(params) ? 0.0f : rng.uniform();
+  return impl_->engine->backend->sample(*impl_->sequence, params, uniform);
+}
+
+Result<std::span<const float>> Session::logits() const {
+  std::vector<float>& fetched = impl_->fetched_logits;
+  if (fetched.empty() && !impl_->tokens.empty()) {
+    fetched.resize(impl_->engine->info.vocabulary);
+    if (auto done = impl_->engine->backend->logits(*impl_->sequence, fetched); !done) {
+      fetched.clear();
+      return std::move(done).error();
+    }
+  }
+  return std::span<const float>(fetched);
 }
 std::span<const Token> Session::tokens() const {
   return impl_->tokens;
@@ -140,7 +166,7 @@ Result<void> Session::rewind(size_t target) {
     return fail(ErrorCode::invalid_argument, "cannot rewind to position {}: the session has {} tokens",
                 target, position());
   }
-  if (target == position()) return {};
+  if (target == position()) return impl_->check_finite();
   const Anchor* anchor = impl_->anchors.find(target);
   const size_t from = anchor == nullptr ? 0 : anchor->position;
   if (target - from > impl_->engine->prefill_chunk) {
@@ -163,8 +189,8 @@ void Session::reset() {
 Result<Snapshot> Session::snapshot() const {
   DS4_ASSIGN(auto image, impl_->engine->backend->snapshot(*impl_->sequence));
   Snapshot result;
-  result.impl_ = std::make_shared<const SnapshotImpl>(
-      SnapshotImpl{impl_->engine, std::move(image), impl_->tokens, impl_->logits});
+  result.impl_ =
+      std::make_shared<const SnapshotImpl>(SnapshotImpl{impl_->engine, std::move(image), impl_->tokens});
   return result;
 }
 
@@ -179,10 +205,10 @@ Result<void> Session::restore(const Snapshot& snapshot) {
   }
   DS4_TRY(impl_->engine->backend->restore(*impl_->sequence, *source->image));
   impl_->tokens = source->tokens;
-  impl_->logits = source->logits;
+  impl_->fetched_logits.clear();
   impl_->anchors.clear();
-  if (impl_->tokens.empty()) return {};
-  impl_->anchors.add({impl_->tokens.size(), source->image, impl_->logits});
+  if (impl_->tokens.empty() || !impl_->check_finite()) return {};
+  impl_->anchors.add({impl_->tokens.size(), source->image});
   return {};
 }
 

@@ -18,7 +18,6 @@ struct SnapshotImpl {
   std::weak_ptr<const EngineImpl> engine;
   std::shared_ptr<const backend::StateImage> image;
   std::vector<Token> tokens;
-  std::vector<float> logits;
 };
 
 struct Session::Impl {
@@ -26,11 +25,13 @@ struct Session::Impl {
       : engine(std::move(owner)), sequence(std::move(state)), context(max_tokens) {}
 
   Result<void> check_prompt(std::span<const Token> prompt) const;
+  /// not_finite if there are logits, and no token can be chosen from them.
+  Result<void> check_finite() const;
   /// Evaluates prompt[tokens.size() ..) chunk by chunk.
   Result<void> extend(std::span<const Token> prompt, const SyncOptions& options);
   /// Goes back to the newest anchor at or before `position`, or to the start.
   Result<void> fall_back(size_t position);
-  /// Remembers the present state.
+  /// Remembers the present state, from which a token can be chosen.
   Result<void> add_anchor();
   void reset();
 
@@ -38,7 +39,7 @@ struct Session::Impl {
   std::unique_ptr<backend::Sequence> sequence;
   uint64_t context;
   std::vector<Token> tokens;
-  std::vector<float> logits;
+  std::vector<float> fetched_logits;  // of the present position once somebody asked; else empty
   Anchors anchors;
 };
 

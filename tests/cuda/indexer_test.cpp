@@ -13,6 +13,7 @@
 #include "backend/cuda/sampling/argmax.hpp"
 #include "format/fp4_row.hpp"
 #include "random_sequences.hpp"
+#include "sampling/draw.hpp"
 
 namespace ds4::cuda {
 namespace {
@@ -198,24 +199,20 @@ TEST_F(ArgmaxTest, FirstOfTheLargest) {
     for (const auto& row : rows) logits.insert(logits.end(), row.begin(), row.end());
     const DeviceCopy<float> device(logits);
     const auto count = static_cast<uint32_t>(rows.size());
-    const DeviceCopy<int32_t> token(count), has_nan(count);
+    const DeviceCopy<sampling::LogitSummary> summaries(count);
+    const DeviceCopy<float> copies(logits.size());
     const DeviceCopy<uint64_t> scratch(argmax_scratch_bytes(count) / 8);
-    require(
-        argmax({device.data(), count, vocabulary, scratch.data(), token.data(), has_nan.data()}, nullptr));
+    ArgmaxArguments arguments{device.data(), count, vocabulary, {}, scratch.data(), summaries.data()};
+    for (size_t r = 0; r < rows.size(); ++r) arguments.copies[r] = copies.data() + r * vocabulary;
+    require(argmax(arguments, nullptr));
     require(cudaDeviceSynchronize());
-    const std::vector<int32_t> tokens = token.read(), flags = has_nan.read();
+    const auto got = summaries.read();
+    EXPECT_EQ(std::memcmp(copies.read().data(), logits.data(), logits.size() * sizeof(float)), 0);
     for (size_t r = 0; r < rows.size(); ++r) {
-      int32_t best = -1;
-      int32_t flag = 0;
-      for (size_t i = 0; i < vocabulary; ++i) {
-        if (std::isnan(rows[r][i])) {
-          flag = 1;
-        } else if (best < 0 || rows[r][i] > rows[r][static_cast<size_t>(best)]) {
-          best = static_cast<int32_t>(i);
-        }
-      }
-      EXPECT_EQ(tokens[r], std::max(best, 0)) << "row " << r << " of " << vocabulary;
-      EXPECT_EQ(flags[r], flag) << "row " << r << " of " << vocabulary;
+      const sampling::LogitSummary expected = sampling::summarize(rows[r]);
+      EXPECT_EQ(got[r].best, expected.best) << "row " << r << " of " << vocabulary;
+      EXPECT_EQ(got[r].maximum, expected.maximum) << "row " << r << " of " << vocabulary;
+      EXPECT_EQ(got[r].has_nan, expected.has_nan) << "row " << r << " of " << vocabulary;
     }
   }
 }

@@ -16,11 +16,12 @@ ALLOWED = {
     "format": {"base"},
     "text": {"base", "format"},
     "model": {"base", "format"},
-    "backend": {"base", "format", "model"},
-    "engine": {"base", "format", "text", "model", "backend"},
-    "store": {"base", "format", "text", "model", "backend", "engine"},
-    "server": {"base", "format", "text", "model", "backend", "engine", "store"},
-    "cluster": {"base", "format", "text", "model", "backend", "engine", "store"},
+    "sampling": {"base"},
+    "backend": {"base", "format", "model", "sampling"},
+    "engine": {"base", "format", "text", "model", "sampling", "backend"},
+    "store": {"base", "format", "text", "model", "sampling", "backend", "engine"},
+    "server": {"base", "format", "text", "model", "sampling", "backend", "engine", "store"},
+    "cluster": {"base", "format", "text", "model", "sampling", "backend", "engine", "store"},
 }
 # Programs use the public API and their own files. These tools work on files, not on a running model.
 APP_EXTRA = {

@@ -25,7 +25,8 @@ std::vector<Token> random_tokens(size_t count, uint64_t seed) {
   return tokens;
 }
 
-std::vector<float> copy(std::span<const float> logits) {
+std::vector<float> logits_of(const Session& session) {
+  const auto logits = must(session.logits());
   return {logits.begin(), logits.end()};
 }
 
@@ -43,7 +44,7 @@ class SessionPathsTest : public ::testing::Test {
   static std::vector<float> fresh(const Engine& engine, std::span<const Token> tokens) {
     Session session = must(engine.create_session(8192));
     must(session.sync(tokens));
-    return copy(session.logits());
+    return logits_of(session);
   }
 };
 
@@ -58,20 +59,20 @@ TEST_F(SessionPathsTest, SyncKeepsWhatItCan) {
   const auto more = random_tokens(50, 2);
   longer.insert(longer.end(), more.begin(), more.end());
   EXPECT_EQ(must(session.sync(longer)).reused, 600u);
-  EXPECT_EQ(copy(session.logits()), fresh(engine, longer));
+  EXPECT_EQ(logits_of(session), fresh(engine, longer));
 
   // Another continuation of the first prompt goes back to its end, an edit inside it to the chunk before the
   // edit.
   auto other = prompt;
   other.push_back(7);
   EXPECT_EQ(must(session.sync(other)).reused, 600u);
-  EXPECT_EQ(copy(session.logits()), fresh(engine, other));
+  EXPECT_EQ(logits_of(session), fresh(engine, other));
   other[400] = 8;
   EXPECT_EQ(must(session.sync(other)).reused, 256u);
-  EXPECT_EQ(copy(session.logits()), fresh(engine, other));
+  EXPECT_EQ(logits_of(session), fresh(engine, other));
   other[10] = 9;
   EXPECT_EQ(must(session.sync(other)).reused, 0u);
-  EXPECT_EQ(copy(session.logits()), fresh(engine, other));
+  EXPECT_EQ(logits_of(session), fresh(engine, other));
   EXPECT_EQ(std::vector<Token>(session.tokens().begin(), session.tokens().end()), other);
 }
 
@@ -85,12 +86,12 @@ TEST_F(SessionPathsTest, RewindIsExact) {
        {899ul, 896ul, 895ul, 801ul, 768ul, 701ul, 700ul, 699ul, 600ul, 512ul, 511ul, 3ul}) {
     must(session.rewind(position));
     ASSERT_EQ(session.position(), position);
-    EXPECT_EQ(copy(session.logits()), fresh(engine, std::span(tokens).first(position))) << position;
+    EXPECT_EQ(logits_of(session), fresh(engine, std::span(tokens).first(position))) << position;
   }
   must(session.rewind(0));
-  EXPECT_TRUE(session.logits().empty());
+  EXPECT_TRUE(must(session.logits()).empty());
   must(session.sync(tokens));
-  EXPECT_EQ(copy(session.logits()), fresh(engine, tokens));
+  EXPECT_EQ(logits_of(session), fresh(engine, tokens));
   const auto beyond = session.rewind(901);
   ASSERT_FALSE(beyond);
   EXPECT_EQ(beyond.error().code, ErrorCode::invalid_argument);
@@ -134,9 +135,9 @@ TEST_F(SessionPathsTest, SnapshotsBranch) {
   }
   auto expected = tokens;
   expected.insert(expected.end(), right.begin(), right.begin() + 70);
-  EXPECT_EQ(copy(other.logits()), fresh(engine, expected));
+  EXPECT_EQ(logits_of(other), fresh(engine, expected));
   must(session.restore(snapshot));
-  EXPECT_EQ(copy(session.logits()), fresh(engine, tokens));
+  EXPECT_EQ(logits_of(session), fresh(engine, tokens));
 
   Session small = must(engine.create_session(300));
   EXPECT_EQ(small.restore(snapshot).error().code, ErrorCode::context_full);
@@ -168,9 +169,9 @@ TEST_F(SessionPathsTest, ARejectedTokenKeepsTheLogits) {
   const Engine engine = open();
   Session session = must(engine.create_session(100));
   must(session.sync(random_tokens(10, 8)));
-  const auto before = copy(session.logits());
+  const auto before = logits_of(session);
   EXPECT_FALSE(session.eval(4096));
-  EXPECT_EQ(copy(session.logits()), before);
+  EXPECT_EQ(logits_of(session), before);
 }
 
 TEST_F(SessionPathsTest, CancelledSyncKeepsWholeChunks) {
@@ -185,7 +186,7 @@ TEST_F(SessionPathsTest, CancelledSyncKeepsWholeChunks) {
   EXPECT_EQ(done.error().code, ErrorCode::cancelled);
   EXPECT_EQ(session.position(), 384u);
   EXPECT_EQ(must(session.sync(tokens)).reused, 384u);
-  EXPECT_EQ(copy(session.logits()), fresh(engine, tokens));
+  EXPECT_EQ(logits_of(session), fresh(engine, tokens));
 }
 
 TEST_F(SessionPathsTest, ProgressGrowsToTheEnd) {
@@ -212,7 +213,7 @@ TEST_F(SessionPathsTest, SessionsOfDifferentThreadsDoNotMix) {
     must(session.sync(random_tokens(100 + 50 * i, 20 + i)));
     std::vector<Token> tokens;
     for (int step = 0; step < 25; ++step) {
-      tokens.push_back(argmax(session.logits()));
+      tokens.push_back(must(session.argmax()));
       must(session.eval(tokens.back()));
     }
     return tokens;
@@ -239,7 +240,7 @@ TEST_F(SessionPathsTest, SessionsKeepTheModelAlive) {
   Session session = must(engine->create_session(256));
   engine.reset();
   must(session.sync(random_tokens(20, 12)));
-  EXPECT_EQ(session.logits().size(), 4096u);
+  EXPECT_EQ(must(session.logits()).size(), 4096u);
 }
 
 }  // namespace

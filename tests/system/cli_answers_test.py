@@ -159,7 +159,7 @@ class ChangedModels(unittest.TestCase):
         for arguments in (["-p", "Hi"], ["-p", "Hi", "--dump-logprobs", dump], ["--perplexity-file", __file__]):
             result = run("-m", self.path, "--nothink", *arguments)
             self.assertEqual((result.returncode, result.stdout), (1, b""))
-            self.assertRegex(result.stderr, rb"ds4: the model computed no finite logit[^\n]*\n$")
+            self.assertRegex(result.stderr, rb"ds4: position \d+: the model computed NaN[^\n]*\n$")
         self.assertFalse(os.path.exists(dump))
 
 

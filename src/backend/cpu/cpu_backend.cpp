@@ -1,36 +1,53 @@
 #include "backend/cpu/cpu_backend.hpp"
 
+#include <algorithm>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <utility>
+#include <vector>
 
 #include "backend/checks.hpp"
 #include "backend/cpu/drafter.hpp"
 #include "backend/cpu/read_bandwidth.hpp"
 #include "base/error.hpp"
+#include "sampling/draw.hpp"
 
 namespace ds4::cpu {
 namespace {
 
 static_assert(retractable_tokens >= backend::max_decode_rows);
 
+/// Logits after a sequence's last token, shared with images of it.
+struct KeptLogits {
+  std::shared_ptr<const std::vector<float>> values;
+  sampling::LogitSummary summary;
+
+  size_t memory_bytes() const { return values == nullptr ? 0 : values->size() * sizeof(float); }
+};
+
 class CpuSequence final : public backend::Sequence {
  public:
   explicit CpuSequence(SequenceState initial) : state(std::move(initial)) {}
   size_t position() const override { return state.position; }
-  size_t state_bytes() const override { return state.memory_bytes(); }
+  size_t state_bytes() const override { return state.memory_bytes() + logits.memory_bytes(); }
+  const sampling::LogitSummary* logit_summary() const override {
+    return position() > 0 && logits.values != nullptr ? &logits.summary : nullptr;
+  }
   void clear() override { state.position = 0; }  // a pass that starts at 0 starts from an empty state
 
   SequenceState state;
+  KeptLogits logits;
 };
 
 class CpuStateImage final : public backend::StateImage {
  public:
-  explicit CpuStateImage(const SequenceState& source) : state(source) {}
+  explicit CpuStateImage(const CpuSequence& source) : state(source.state), logits(source.logits) {}
   size_t position() const override { return state.position; }
-  size_t size_bytes() const override { return state.memory_bytes(); }
+  size_t size_bytes() const override { return state.memory_bytes() + logits.memory_bytes(); }
 
   const SequenceState state;
+  const KeptLogits logits;
 };
 
 class CpuBackend final : public backend::Backend {
@@ -66,7 +83,8 @@ class CpuBackend final : public backend::Backend {
 
   Result<void> prefill(backend::Sequence& sequence, std::span<const Token> tokens, size_t logit_rows,
                        std::span<float> logits, const backend::EvalControl& control) const override {
-    SequenceState& state = static_cast<CpuSequence&>(sequence).state;
+    auto& target = static_cast<CpuSequence&>(sequence);
+    SequenceState& state = target.state;
     DS4_TRY(backend::check_prefill(tokens, logit_rows, logits.size(), shape_.vocabulary));
     DS4_TRY(backend::prepare_capture(control.capture, tokens.size(), shape_.layers, shape_.width));
     const std::lock_guard lock(mutex_);
@@ -79,11 +97,11 @@ class CpuBackend final : public backend::Backend {
         return fail(ErrorCode::cancelled, "prefill was cancelled at token {}", before.position);
       }
       const size_t row = model::streams * static_cast<size_t>(shape_.width);
-      if (logit_rows > 0) {
-        output_logits(context(), weights_.hc_head, weights_.output_norm,
-                      scratch_.streams.data() + (tokens.size() - logit_rows) * row, logit_rows,
-                      logits.data());
-      }
+      const size_t computed = std::max<size_t>(logit_rows, 1);
+      const auto values =
+          compute_logits(scratch_.streams.data() + (tokens.size() - computed) * row, computed);
+      std::copy_n(values.begin(), logit_rows * shape_.vocabulary, logits.begin());
+      target.logits = keep(std::span(values).last(shape_.vocabulary));
       finish(batch);
       return {};
     } catch (const std::bad_alloc&) {
@@ -103,8 +121,12 @@ class CpuBackend final : public backend::Backend {
         batch.add(state, state.position, {&row.token, 1}, row.sequence->steering);
       }
       run(batch, {});
-      output_logits(context(), weights_.hc_head, weights_.output_norm, scratch_.streams.data(), rows.size(),
-                    logits.data());
+      const auto values = compute_logits(scratch_.streams.data(), rows.size());
+      if (!logits.empty()) std::copy(values.begin(), values.end(), logits.begin());
+      for (size_t r = 0; r < rows.size(); ++r) {
+        static_cast<CpuSequence*>(rows[r].sequence)->logits =
+            keep(std::span(values).subspan(r * shape_.vocabulary, shape_.vocabulary));
+      }
       finish(batch);
       return {};
     } catch (const std::bad_alloc&) {
@@ -114,9 +136,29 @@ class CpuBackend final : public backend::Backend {
   }
 
   Result<void> retract(backend::Sequence& sequence, size_t count) const override {
-    SequenceState& state = static_cast<CpuSequence&>(sequence).state;
-    if (state.retract(count)) return {};
-    return backend::cannot_retract(count, state.position);
+    auto& target = static_cast<CpuSequence&>(sequence);
+    if (!target.state.retract(count)) return backend::cannot_retract(count, target.state.position);
+    if (count > 0) target.logits = {};
+    return {};
+  }
+
+  Result<void> logits(const backend::Sequence& sequence, std::span<float> out) const override {
+    DS4_TRY(backend::check_logits(sequence, out.size(), shape_.vocabulary));
+    const auto& values = *static_cast<const CpuSequence&>(sequence).logits.values;
+    std::copy(values.begin(), values.end(), out.begin());
+    return {};
+  }
+
+  Result<Token> sample(const backend::Sequence& sequence, const SamplingParams& params,
+                       float uniform) const override {
+    DS4_TRY(backend::check_choice(sequence));
+    const KeptLogits& logits = static_cast<const CpuSequence&>(sequence).logits;
+    if (sampling::is_greedy(params)) return logits.summary.best;
+    try {
+      return sampling::draw(*logits.values, params, uniform);
+    } catch (const std::bad_alloc&) {
+      return out_of_memory("a choice");
+    }
   }
 
   Result<std::vector<backend::Draft>> draft(const backend::Sequence& sequence, Token next,
@@ -138,7 +180,7 @@ class CpuBackend final : public backend::Backend {
       const backend::Sequence& sequence) const override {
     try {
       return std::shared_ptr<const backend::StateImage>(
-          std::make_shared<CpuStateImage>(static_cast<const CpuSequence&>(sequence).state));
+          std::make_shared<CpuStateImage>(static_cast<const CpuSequence&>(sequence)));
     } catch (const std::bad_alloc&) {
       return out_of_memory("a snapshot");
     }
@@ -146,7 +188,10 @@ class CpuBackend final : public backend::Backend {
 
   Result<void> restore(backend::Sequence& sequence, const backend::StateImage& image) const override {
     try {
-      static_cast<CpuSequence&>(sequence).state = static_cast<const CpuStateImage&>(image).state;
+      auto& target = static_cast<CpuSequence&>(sequence);
+      const auto& source = static_cast<const CpuStateImage&>(image);
+      target.state = source.state;
+      target.logits = source.logits;
       return {};
     } catch (const std::bad_alloc&) {
       return out_of_memory("a restored state");
@@ -190,6 +235,17 @@ class CpuBackend final : public backend::Backend {
         control.on_progress(static_cast<double>(l + 1) / static_cast<double>(shape_.layers));
     }
     return true;
+  }
+
+  // [rows][V] from the streams of as many rows.
+  std::vector<float> compute_logits(const float* streams, size_t rows) const {
+    std::vector<float> values(rows * shape_.vocabulary);
+    output_logits(context(), weights_.hc_head, weights_.output_norm, streams, rows, values.data());
+    return values;
+  }
+
+  static KeptLogits keep(std::span<const float> row) {
+    return {std::make_shared<const std::vector<float>>(row.begin(), row.end()), sampling::summarize(row)};
   }
 
   void finish(const Batch& batch) const {

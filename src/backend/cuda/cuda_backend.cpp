@@ -9,9 +9,11 @@
 #include "backend/checks.hpp"
 #include "backend/cuda/device/read_bandwidth.hpp"
 #include "backend/cuda/pass.hpp"
+#include "backend/cuda/sampling/last_logits.hpp"
 #include "backend/cuda/state/cuda_sequence.hpp"
 #include "base/error.hpp"
 #include "model/weight_groups.hpp"
+#include "sampling/draw.hpp"
 
 namespace ds4::cuda {
 namespace {
@@ -51,7 +53,8 @@ class CudaBackend final : public backend::Backend {
       : shape_(shape),
         layout_(shape_),
         weights_(weights, stream_.get(), options.on_load_progress),
-        pass_(shape_, weights_, weights.token_embedding, stream_.get()) {
+        pass_(shape_, weights_, weights.token_embedding, stream_.get()),
+        last_logits_(shape_.vocabulary, stream_.get()) {
     info_.name = device_name(device);
     info_.state_bytes_per_token = state_bytes_per_token(shape_);
   }
@@ -87,10 +90,9 @@ class CudaBackend final : public backend::Backend {
         const size_t count = std::min<size_t>(max_pass_rows, tokens.size() - begin);
         advance(state, tokens.subspan(begin, count));
         const size_t end = begin + count;
-        if (end > first_logits) {
-          const size_t wanted = std::min(count, end - first_logits);
-          pass_.logits(wanted, logits.data() + (end - wanted - first_logits) * shape_.vocabulary);
-        }
+        const size_t wanted = end > first_logits ? std::min(count, end - first_logits) : 0;
+        float* out = wanted > 0 ? logits.data() + (end - wanted - first_logits) * shape_.vocabulary : nullptr;
+        finish_pass(state, count, wanted, out, end == tokens.size());
         begin = end;
         if (control.on_progress)
           control.on_progress(static_cast<double>(end) / static_cast<double>(tokens.size()));
@@ -115,8 +117,15 @@ class CudaBackend final : public backend::Backend {
         infos.push_back({row.token, 0, state.position(), 1, 0, state.layer_caches()});
       }
       pass_.run(infos);
-      pass_.logits(rows.size(), logits.data());
-      for (const backend::DecodeRow& row : rows) ++static_cast<CudaSequence&>(*row.sequence).state.position;
+      const float* computed = pass_.logits(0, rows.size());
+      if (!logits.empty()) copy_to_host(computed, rows.size(), logits.data());
+      std::vector<KeptLogits*> kept;
+      for (const backend::DecodeRow& row : rows) {
+        CudaState& state = static_cast<CudaSequence&>(*row.sequence).state;
+        kept.push_back(&state.logits);
+        ++state.position;
+      }
+      last_logits_.keep(computed, kept);
       return {};
     } catch (const CudaFailure& failure) {
       for (const backend::DecodeRow& row : rows) row.sequence->clear();
@@ -126,6 +135,26 @@ class CudaBackend final : public backend::Backend {
 
   Result<void> retract(backend::Sequence&, size_t) const override {
     return fail(ErrorCode::unsupported, "the CUDA backend cannot take back tokens");
+  }
+
+  Result<void> logits(const backend::Sequence& sequence, std::span<float> out) const override {
+    DS4_TRY(backend::check_logits(sequence, out.size(), shape_.vocabulary));
+    const std::lock_guard lock(mutex_);
+    try {
+      last_logits_.fetch(static_cast<const CudaSequence&>(sequence).state.logits, out.data());
+      return {};
+    } catch (const CudaFailure& failure) {
+      return failure.error;
+    }
+  }
+
+  Result<Token> sample(const backend::Sequence& sequence, const SamplingParams& params,
+                       float uniform) const override {
+    DS4_TRY(backend::check_choice(sequence));
+    if (sampling::is_greedy(params)) return sequence.logit_summary()->best;
+    std::vector<float> values(shape_.vocabulary);
+    DS4_TRY(logits(sequence, values));
+    return sampling::draw(values, params, uniform);
   }
 
   Result<std::vector<backend::Draft>> draft(const backend::Sequence&, Token, size_t) const override {
@@ -177,6 +206,27 @@ class CudaBackend final : public backend::Backend {
     state.state.position += tokens.size();
   }
 
+  void copy_to_host(const float* computed, size_t rows, float* out) const {
+    check(cudaMemcpyAsync(out, computed, rows * shape_.vocabulary * sizeof(float), cudaMemcpyDeviceToHost,
+                          stream_.get()),
+          "logits");
+  }
+
+  // The logits of the last `wanted` of a pass's rows go to `out`, those of the last row stay with the
+  // sequence if its tokens end there.
+  void finish_pass(CudaSequence& state, size_t rows, size_t wanted, float* out, bool last) const {
+    const float* row = nullptr;  // of the last token
+    for (size_t done = 0; done < wanted; done += max_rows) {
+      const size_t count = std::min<size_t>(max_rows, wanted - done);
+      const float* computed = pass_.logits(rows - wanted + done, count);
+      copy_to_host(computed, count, out + done * shape_.vocabulary);
+      row = computed + (count - 1) * shape_.vocabulary;
+    }
+    if (!last) return;
+    KeptLogits* const kept = &state.state.logits;
+    last_logits_.keep(row != nullptr ? row : pass_.logits(rows - 1, 1), {&kept, 1});
+  }
+
   void restore_locked(CudaSequence& state, const CudaStateImage& image) const {
     check(cudaMemcpyAsync(state.arena.data(), image.arena.data(), image.arena.bytes(),
                           cudaMemcpyDeviceToDevice, stream_.get()),
@@ -194,6 +244,7 @@ class CudaBackend final : public backend::Backend {
   backend::BackendInfo info_;
   mutable std::mutex mutex_;
   mutable Pass pass_;
+  mutable LastLogits last_logits_;
 };
 
 Result<cudaDeviceProp> usable_device(int index) {
@@ -227,7 +278,7 @@ MemoryPlan plan_for(const cudaDeviceProp& device, const model::ModelShape& shape
   plan.device = device_name(device);
   plan.available_bytes = free_bytes;
   plan.weights = model::group_weights(shape, weights, device_tensor_bytes);
-  plan.scratch_bytes = Pass::scratch_bytes(shape);
+  plan.scratch_bytes = Pass::scratch_bytes(shape) + LastLogits::initial_bytes(shape.vocabulary);
   plan.session_bytes = ArenaLayout(shape).bytes;
   plan.bytes_per_token = state_bytes_per_token(shape);
   return plan;

@@ -396,25 +396,18 @@ void Pass::experts(const DeviceLayer& layer, int rows) {
         "experts_down");
 }
 
-void Pass::logits(size_t count, float* out) {
+const float* Pass::logits(size_t first, size_t count) {
   Buffers& b = *buffers_;
   const StreamBuffers streams = b.stream_buffers(static_cast<int>(shape_.width));
   check(enter_head(streams, weights_.hc_head, weights_.output_norm, rows_, stream_), "enter_head");
-  for (size_t done = 0; done < count; done += max_rows) {
-    const size_t n = std::min<size_t>(max_rows, count - done),
-                 skip = static_cast<size_t>(rows_) - count + done;
-    DeviceActivations x = b.normed.view();
-    x.f32 += skip * x.stride;
-    x.codes += skip * x.stride;
-    x.scales += skip * x.stride / 32;
-    GemvJobs jobs;
-    jobs.job[jobs.count++] = {weights_.output, x, b.logits.data(), shape_.vocabulary, 0, 0};
-    check(gemv(jobs, static_cast<int>(n), stream_), "output");
-    check(cudaMemcpyAsync(out + done * shape_.vocabulary, b.logits.data(),
-                          n * shape_.vocabulary * sizeof(float), cudaMemcpyDeviceToHost, stream_),
-          "logits");
-  }
-  check(cudaStreamSynchronize(stream_), "pass");
+  DeviceActivations x = b.normed.view();
+  x.f32 += first * x.stride;
+  x.codes += first * x.stride;
+  x.scales += first * x.stride / 32;
+  GemvJobs jobs;
+  jobs.job[jobs.count++] = {weights_.output, x, b.logits.data(), shape_.vocabulary, 0, 0};
+  check(gemv(jobs, static_cast<int>(count), stream_), "output");
+  return b.logits.data();
 }
 
 }  // namespace ds4::cuda

@@ -31,8 +31,9 @@ class Pass {
   /// Computes `rows` (1..max_pass_rows); rows of one sequence follow each other in order. Streams stay on the
   /// device.
   void run(std::span<const RowInfo> rows);
-  /// Logits of the last `count` rows of the pass before, to host memory [count][V]. Waits for them.
-  void logits(size_t count, float* out);
+  /// Computes the logits of `count` (at most max_rows) rows of the pass before, from row `first` on. Device
+  /// memory [count][V], filled when the stream gets there, that the next call writes over.
+  const float* logits(size_t first, size_t count);
 
  private:
   struct Buffers;

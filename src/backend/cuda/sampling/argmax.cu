@@ -1,7 +1,9 @@
-// What: index of the largest logit of each row, the first of equal ones, and whether any logit is NaN.
+// What: index and value of the largest finite logit of each row, the first of equal ones, and whether any
+// logit
+//   is NaN; on the way, a copy of the row.
 // Layout: 32 blocks for a row, each a stride of the vocabulary; a warp for each row joins the 32 results.
 // Preconditions: vocabulary at least 1; scratch of argmax_scratch_bytes().
-// Bytes and FLOPs: 4 B a logit read once (0.5 MB a row of 129,280), one comparison each.
+// Bytes and FLOPs: 4 B a logit read once and written once (0.5 MB a row of 129,280), one comparison each.
 // Why this shape: value and complement of the index form one integer, whose maximum needs no order.
 #include "backend/cuda/indexer/ordered_key.cuh"
 #include "backend/cuda/sampling/argmax.hpp"
@@ -18,19 +20,21 @@ __device__ inline Best larger(Best a, Best b) {
   return a > b ? a : b;
 }
 
-/// NaN is below -infinity here, so that it wins only where there is nothing else.
+/// The key of what is not finite is 0, below that of every number.
 __device__ inline Best candidate(float value, uint32_t index) {
-  const uint32_t key = isnan(value) ? 0u : ordered_key(value);
+  const uint32_t key = isfinite(value) ? ordered_key(value) : 0u;
   return static_cast<Best>(key) << 32 | static_cast<uint32_t>(~index);
 }
 
 __global__ void __launch_bounds__(threads) part_kernel(ArgmaxArguments a) {
   __shared__ Best bests[threads / 32];
   const float* logits = a.logits + size_t{blockIdx.y} * a.vocabulary;
+  float* copy = a.copies[blockIdx.y];
   Best best = 0;
   bool nan = false;
   for (uint32_t i = blockIdx.x * threads + threadIdx.x; i < a.vocabulary; i += blocks_per_row * threads) {
     const float value = logits[i];
+    if (copy != nullptr) copy[i] = value;
     nan |= isnan(value);
     best = larger(best, candidate(value, i));
   }
@@ -50,8 +54,12 @@ __global__ void __launch_bounds__(32) join_kernel(ArgmaxArguments a) {
   const bool nan = __any_sync(0xffffffffu, part[1] != 0) != 0;
   for (int step = 16; step > 0; step /= 2) best = larger(best, __shfl_xor_sync(0xffffffffu, best, step));
   if (threadIdx.x != 0) return;
-  a.token[blockIdx.x] = static_cast<int32_t>(~static_cast<uint32_t>(best));
-  a.has_nan[blockIdx.x] = nan ? 1 : 0;
+  sampling::LogitSummary& summary = a.summaries[blockIdx.x];
+  const auto index = ~static_cast<uint32_t>(best);
+  const bool finite = (best >> 32) != 0;
+  summary.best = finite ? static_cast<Token>(index) : -1;
+  summary.maximum = finite ? a.logits[size_t{blockIdx.x} * a.vocabulary + index] : 0.0f;
+  summary.has_nan = nan;
 }
 
 }  // namespace

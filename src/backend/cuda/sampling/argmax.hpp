@@ -1,4 +1,4 @@
-// Greedy choice of the next token on the device.
+// The first look at logits on the device: greedy choice, check for NaN, and a copy to keep.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -6,18 +6,22 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "backend/cuda/device_types.hpp"
+#include "sampling/logit_summary.hpp"
+
 namespace ds4::cuda {
 
 struct ArgmaxArguments {
   const float* logits = nullptr;  // [row_count][vocabulary]
   uint32_t row_count = 0;
   uint32_t vocabulary = 0;
-  void* scratch = nullptr;     // argmax_scratch_bytes(), on 8 bytes
-  int32_t* token = nullptr;    // [row_count]: first index of the maximum; NaN never wins unless all are
-  int32_t* has_nan = nullptr;  // [row_count]: 1 if any logit is NaN, else 0
+  float* copies[max_rows] = {};                 // where a row's logits also go; null: nowhere
+  void* scratch = nullptr;                      // argmax_scratch_bytes(), on 8 bytes
+  sampling::LogitSummary* summaries = nullptr;  // [row_count], in device or pinned host memory
 };
 
 size_t argmax_scratch_bytes(uint32_t row_count);
+/// Up to max_rows rows.
 cudaError_t argmax(const ArgmaxArguments& arguments, cudaStream_t stream);
 
 }  // namespace ds4::cuda

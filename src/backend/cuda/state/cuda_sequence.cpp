@@ -58,8 +58,8 @@ CudaState CudaState::share() const {
   return *this;
 }
 
-size_t CudaState::page_bytes() const {
-  size_t bytes = 0;
+size_t CudaState::shared_bytes() const {
+  size_t bytes = logits.bytes;
   for (const RowTable& table : compressed) bytes += table.memory_bytes();
   for (const RowTable& table : index) bytes += table.memory_bytes();
   return bytes;

@@ -9,6 +9,7 @@
 #include "backend/backend.hpp"
 #include "backend/cuda/device/device_buffer.hpp"
 #include "backend/cuda/device_types.hpp"
+#include "backend/cuda/sampling/last_logits.hpp"
 #include "backend/cuda/state/page_pool.hpp"
 #include "model/shape.hpp"
 
@@ -32,15 +33,17 @@ struct ArenaLayout {
   explicit ArenaLayout(const model::ModelShape& shape);
 };
 
-/// Everything but the device's page tables; copies share pages.
+/// Everything but the device's page tables; copies share pages and logits.
 struct CudaState {
   uint64_t position = 0;
   std::vector<RowTable> compressed, index;  // per layer; empty tables where a layer has none
+  KeptLogits logits;
 
   CudaState(const model::ModelShape& shape, const RowPools& pools);
   /// A copy that shares pages; both sides copy a page before they write to it again.
   CudaState share() const;
-  size_t page_bytes() const;
+  /// Of pages and logits.
+  size_t shared_bytes() const;
 };
 
 class CudaSequence final : public backend::Sequence {
@@ -50,7 +53,10 @@ class CudaSequence final : public backend::Sequence {
                cudaStream_t stream);
 
   size_t position() const override { return state.position; }
-  size_t state_bytes() const override { return arena.bytes() + state.page_bytes(); }
+  size_t state_bytes() const override { return arena.bytes() + state.shared_bytes(); }
+  const sampling::LogitSummary* logit_summary() const override {
+    return position() > 0 && state.logits.values != nullptr ? &state.logits.summary : nullptr;
+  }
   void clear() override { state.position = 0; }
 
   /// Room for the rows that `count` more tokens complete. Call before a pass.
@@ -82,7 +88,7 @@ class CudaStateImage final : public backend::StateImage {
   /// Throws CudaFailure.
   CudaStateImage(const CudaSequence& source, cudaStream_t stream);
   size_t position() const override { return state.position; }
-  size_t size_bytes() const override { return arena.bytes() + state.page_bytes(); }
+  size_t size_bytes() const override { return arena.bytes() + state.shared_bytes(); }
 
   CudaState state;
   DeviceBuffer<uint8_t> arena;

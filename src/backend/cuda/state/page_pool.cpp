@@ -1,11 +1,13 @@
 #include "backend/cuda/state/page_pool.hpp"
 
+#include <algorithm>
+
 #include "backend/cuda/device_types.hpp"
 
 namespace ds4::cuda {
 namespace {
 
-constexpr size_t slab_bytes = size_t{8} << 20;
+constexpr size_t usual_slab_bytes = size_t{8} << 20;
 constexpr size_t alignment_bytes = 256;
 
 }  // namespace
@@ -13,15 +15,22 @@ constexpr size_t alignment_bytes = 256;
 std::shared_ptr<uint8_t> PagePool::take() {
   const std::lock_guard lock(mutex_);
   if (free_.empty()) {
-    slabs_.emplace_back(slab_bytes, "pages of cached rows");
-    const size_t stride = (page_bytes_ + alignment_bytes - 1) / alignment_bytes * alignment_bytes;
-    for (size_t offset = 0; offset + stride <= slab_bytes; offset += stride) {
+    slabs_.emplace_back(slab_bytes(), "pages of cached rows");
+    for (size_t offset = 0; offset + stride() <= slab_bytes(); offset += stride()) {
       free_.push_back(slabs_.back().data() + offset);
     }
   }
   uint8_t* page = free_.back();
   free_.pop_back();
   return {page, [pool = shared_from_this()](uint8_t* returned) { pool->give_back(returned); }};
+}
+
+size_t PagePool::stride() const {
+  return (page_bytes_ + alignment_bytes - 1) / alignment_bytes * alignment_bytes;
+}
+
+size_t PagePool::slab_bytes() const {
+  return std::max(usual_slab_bytes, stride());
 }
 
 void PagePool::give_back(uint8_t* page) {
@@ -31,7 +40,7 @@ void PagePool::give_back(uint8_t* page) {
 
 size_t PagePool::reserved_bytes() const {
   const std::lock_guard lock(mutex_);
-  return slabs_.size() * slab_bytes;
+  return slabs_.size() * slab_bytes();
 }
 
 void RowTable::prepare(size_t begin, size_t count, uint8_t** table, cudaStream_t stream) {

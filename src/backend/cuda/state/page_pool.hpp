@@ -11,8 +11,8 @@
 
 namespace ds4::cuda {
 
-/// Pages of one size, carved from slabs that are never given back while the pool lives. Safe from several
-/// threads: snapshots may be dropped anywhere.
+/// Pages of one size, aligned to 256 bytes, carved from slabs that are never given back while the pool lives.
+/// Safe from several threads: snapshots may be dropped anywhere.
 class PagePool : public std::enable_shared_from_this<PagePool> {
  public:
   explicit PagePool(size_t page_bytes) : page_bytes_(page_bytes) {}
@@ -22,8 +22,11 @@ class PagePool : public std::enable_shared_from_this<PagePool> {
   std::shared_ptr<uint8_t> take();
   size_t page_bytes() const { return page_bytes_; }
   size_t reserved_bytes() const;
+  /// What the pool grows by.
+  size_t slab_bytes() const;
 
  private:
+  size_t stride() const;
   void give_back(uint8_t* page);
 
   const size_t page_bytes_;

@@ -1,0 +1,43 @@
+#include "backend/cuda/sampling/last_logits.hpp"
+
+#include "backend/cuda/device_types.hpp"
+#include "backend/cuda/sampling/argmax.hpp"
+
+namespace ds4::cuda {
+
+LastLogits::LastLogits(uint32_t vocabulary, cudaStream_t stream)
+    : vocabulary_(vocabulary),
+      stream_(stream),
+      pool_(std::make_shared<PagePool>(vocabulary * sizeof(float))),
+      scratch_(argmax_scratch_bytes(max_rows), "scratch of the choice"),
+      summaries_(max_rows, "summaries of logits") {}
+
+uint64_t LastLogits::initial_bytes(uint32_t vocabulary) {
+  return PagePool(vocabulary * sizeof(float)).slab_bytes();
+}
+
+void LastLogits::keep(const float* logits, std::span<KeptLogits* const> kept) {
+  ArgmaxArguments arguments;
+  arguments.logits = logits;
+  arguments.row_count = static_cast<uint32_t>(kept.size());
+  arguments.vocabulary = vocabulary_;
+  arguments.scratch = scratch_.data();
+  arguments.summaries = summaries_.data();
+  for (size_t r = 0; r < kept.size(); ++r) {
+    kept[r]->values.reset();  // unless an image shares it, the page is taken again
+    kept[r]->values = pool_->take();
+    kept[r]->bytes = pool_->page_bytes();
+    arguments.copies[r] = reinterpret_cast<float*>(kept[r]->values.get());
+  }
+  check(argmax(arguments, stream_), "argmax");
+  check(cudaStreamSynchronize(stream_), "pass");
+  for (size_t r = 0; r < kept.size(); ++r) kept[r]->summary = summaries_[r];
+}
+
+void LastLogits::fetch(const KeptLogits& kept, float* out) const {
+  check(cudaMemcpyAsync(out, kept.data(), vocabulary_ * sizeof(float), cudaMemcpyDeviceToHost, stream_),
+        "logits");
+  check(cudaStreamSynchronize(stream_), "logits");
+}
+
+}  // namespace ds4::cuda
