@@ -94,8 +94,8 @@ class Backend {
 
   /// Appends `tokens` (at most one prefill chunk) to a sequence. The logits after the last token stay with
   /// the sequence; those of the last `logit_rows` tokens are also written to `logits` [logit_rows][V], which
-  /// may be none. At most max_decode_rows tokens give the bits of decoding them one by one: this is how drafts
-  /// are verified. Cancelled, the sequence is as before the call; out_of_memory leaves it empty.
+  /// may be none. At most max_decode_rows tokens give the bits of decoding them one by one: this is how
+  /// drafts are verified. Cancelled, the sequence is as before the call; out_of_memory leaves it empty.
   virtual Result<void> prefill(Sequence& sequence, std::span<const Token> tokens, size_t logit_rows,
                                std::span<float> logits, const EvalControl& control) const = 0;
 
