@@ -95,7 +95,9 @@ Result<MemoryPlan> Engine::plan_memory(const EngineOptions& options) {
   DS4_ASSIGN(const auto weights, model::bind_weights(file, shape));
   DS4_ASSIGN(MemoryPlan plan, plan_backend(shape, weights, options));
   // An anchor holds its own window and open compressor windows and shares the rest.
-  plan.anchor_bytes = Anchors::max_count * (plan.session_bytes + shape.vocabulary * sizeof(float));
+  // Each with its logits; one row more is that of the session itself.
+  plan.anchor_bytes =
+      Anchors::max_count * plan.session_bytes + (Anchors::max_count + 1) * shape.vocabulary * sizeof(float);
   return plan;
 }
 
