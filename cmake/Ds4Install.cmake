@@ -1,5 +1,5 @@
 # What `cmake --install` puts where: programs, public headers, libds4.a with a CMake package, the bundled model.
-# (apps/ds4 installs itself.)
+# (ds4, ds4-bench and ds4-bench-plot install themselves.)
 include(CMakePackageConfigHelpers)
 
 if(TARGET ds4-quantize)

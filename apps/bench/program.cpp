@@ -130,7 +130,7 @@ Result<void> run_with_model(const Options& options, const std::string& model_pat
   say(cli::context_sentence(engine, options.context_tokens));
 
   std::vector<FrontierRow> rows;
-  const auto measured = measure(options, facts, engine, session, tokens, rows);
+  auto measured = measure(options, facts, engine, session, tokens, rows);
   if (json) {
     DS4_TRY(json->write(json_report(options, facts, rows, measured.has_value())));
     DS4_TRY(json->commit());

@@ -98,7 +98,7 @@ std::string default_title(std::string_view stem) {
     std::string shown(word);
     // Also the processor names "m1", "m2", ...: their only letter is the first.
     if (shown[0] >= 'a' && shown[0] <= 'z') shown[0] = static_cast<char>(shown[0] - 'a' + 'A');
-    title += shown + " ";
+    title.append(shown).append(" ");
   }
   return title + "t/s";
 }
