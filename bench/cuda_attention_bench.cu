@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "backend/cuda/attention/attention.hpp"
-#include "backend/cuda/attention/heads.hpp"
 #include "backend/cuda/indexer/indexer.hpp"
 #include "backend/cuda/sampling/argmax.hpp"
 
@@ -149,15 +148,11 @@ void bench_context(const Timer& timer, uint64_t context, uint32_t count) {
     if (ratio == 4) {
       IndexerArguments a{rows, count, 0, index_heads, top_k, visible};
       a.query = index_query;
+      a.frequencies = frequencies;
       a.head_weights = upload(random_floats(size_t{count} * index_heads));
       a.scores = reserve<float>(count * index_score_stride(visible));
       selected = reserve<uint32_t>(size_t{count} * top_k);
       a.selected = selected;
-      timer.report("heads and index heads", 8.0 * count * (heads * 512 + index_heads * 128),
-                   [&](cudaStream_t s) {
-                     return prepare_heads(
-                         {rows, count, heads, query, frequencies, index_heads, top_k, index_query}, s);
-                   });
       if (visible > top_k) {
         timer.report("index scores", double(count) * visible * index_row_bytes,
                      [&](cudaStream_t s) { return score_index_rows(a, s); });

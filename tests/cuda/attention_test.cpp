@@ -13,9 +13,6 @@
 #include <vector>
 
 #include "backend/cpu/rope.hpp"
-#include "backend/cuda/attention/heads.hpp"
-#include "format/fp4_row.hpp"
-#include "format/hadamard.hpp"
 #include "format/q8_0.hpp"
 #include "random_sequences.hpp"
 
@@ -89,6 +86,17 @@ struct Problem {
     return one;
   }
 
+  // Divided by its root mean square, rotated.
+  std::vector<double> prepared_query(size_t row, uint32_t head) const {
+    const float* raw = query.data() + (row * heads + head) * 512;
+    std::vector<double> q(raw, raw + 512);
+    double squares = 0;
+    for (const double x : q) squares += x * x;
+    for (double& x : q) x = x / std::sqrt(squares / 512 + 1e-6);
+    rotate_double(q.data() + 448, rows[row].position, frequencies, 1.0);
+    return q;
+  }
+
   std::vector<double> expected(size_t row, uint32_t head) const {
     const PassRow& r = rows[row];
     std::vector<std::vector<float>> seen;
@@ -99,12 +107,12 @@ struct Problem {
     for (uint32_t i = 0; i < (choose ? top_k : visible); ++i) {
       seen.push_back(r.sequence->compressed_row(choose ? selected[row * top_k + i] : i));
     }
-    const float* q = query.data() + (row * heads + head) * 512;
+    const std::vector<double> q = prepared_query(row, head);
     std::vector<double> score;
     double maximum = sinks[head];
     for (const auto& kv : seen) {
       double sum = 0;
-      for (size_t i = 0; i < 512; ++i) sum += double{q[i]} * kv[i];
+      for (size_t i = 0; i < 512; ++i) sum += q[i] * kv[i];
       score.push_back(sum / std::sqrt(512.0));
       maximum = std::max(maximum, score.back());
     }
@@ -241,107 +249,31 @@ TEST_F(LongAttentionTest, MillionTokens) {
   expect_same_bits_alone(problem, output);
 }
 
-// Large scores: one row takes nearly all the weight, maxima grow from tile to tile.
+// Large scores: each query points at a KV row, which takes nearly all the weight.
 TEST_F(LongAttentionTest, SharpWeights) {
   std::mt19937 random(4);
   const RandomSequence sequence(5000, 4, random);
   Problem problem(20, 4, {{&sequence, 5000}}, random);
-  for (float& x : problem.query) x *= 30.0f;
-  // Scores near 100 with 16 significant bits of the query: weights are good to about 1e-3.
-  expect_accurate(problem, run(problem), 2e-3);
+  for (uint32_t head = 0; head < problem.heads; ++head) {
+    const std::vector<float> row = sequence.raw_row(5000 - 6 * head);
+    std::vector<double> q(row.begin(), row.end());
+    rotate_double(q.data() + 448, 5000, problem.frequencies, -1.0);
+    for (size_t i = 0; i < 512; ++i) problem.query[head * size_t{512} + i] = static_cast<float>(q[i]);
+  }
+  expect_accurate(problem, run(problem), 1e-3);
 }
 
-// Query heads.
-struct HeadsOutput {
-  std::vector<float> query, index_query;
-};
-
-HeadsOutput run_heads(const std::vector<PassRow>& pass, uint32_t heads, uint32_t index_heads, uint32_t ratio,
-                      const std::vector<float>& query, const std::vector<float>& index_query) {
-  const DeviceCopy<RowInfo> rows = make_rows(pass);
-  const DeviceCopy<float> q(query), i(index_query), frequencies(frequency_table(ratio));
-  HeadsArguments a;
-  a.rows = rows.data();
-  a.row_count = static_cast<uint32_t>(pass.size());
-  a.heads = heads;
-  a.query = q.data();
-  a.frequencies = frequencies.data();
-  a.index_heads = index_heads;
-  a.top_k = top_k;
-  a.index_query = i.data();
-  require(prepare_heads(a, nullptr));
-  require(cudaDeviceSynchronize());
-  return {q.read(), i.read()};
-}
-
-class HeadsTest : public DeviceTest {
- protected:
-  // Rows of an empty cache: only positions matter.
-  std::vector<PassRow> pass(const std::vector<uint64_t>& at) {
-    if (!sequence_) sequence_.emplace(0, 0, random_);
-    std::vector<PassRow> rows;
-    for (uint64_t position : at) rows.push_back({&*sequence_, position});
-    return rows;
+// A head whose query is 0, and queries of very different size.
+TEST_F(LongAttentionTest, QueriesAreNormalised) {
+  std::mt19937 random(5);
+  const RandomSequence sequence(1000000, 128, random);
+  Problem problem(8, 128, {{&sequence, 1000000}}, random);
+  for (size_t i = 0; i < 512; ++i) {
+    problem.query[i] = 0.0f;
+    problem.query[512 + i] *= 1e-4f;
+    problem.query[1024 + i] *= 1e4f;
   }
-  std::mt19937 random_{11};
-  std::optional<RandomSequence> sequence_;
-};
-
-TEST_F(HeadsTest, QueriesAreNormalisedAndRotated) {
-  std::vector<uint64_t> at = positions;
-  at[3] = 1000000;
-  const std::vector<PassRow> rows = pass(at);
-  for (uint32_t ratio : {0u, 4u}) {
-    for (uint32_t heads : {4u, 64u}) {
-      const std::vector<float> query = random_values(rows.size() * heads * 512, 0.3f, random_);
-      const HeadsOutput all = run_heads(rows, heads, 0, ratio, query, {});
-      for (size_t i = 0; i < rows.size() * heads; ++i) {
-        std::vector<double> expected(query.begin() + static_cast<std::ptrdiff_t>(i * 512),
-                                     query.begin() + static_cast<std::ptrdiff_t>((i + 1) * 512));
-        double squares = 0;
-        for (double x : expected) squares += x * x;
-        for (double& x : expected) x /= std::sqrt(squares / 512 + 1e-6);
-        rotate_double(expected.data() + 448, rows[i / heads].position, frequency_table(ratio), 1.0);
-        ASSERT_LT(relative_error(all.query.data() + i * 512, expected), 1e-6) << "row " << i / heads;
-      }
-      for (size_t row = 0; row < rows.size(); ++row) {
-        const auto begin = query.begin() + static_cast<std::ptrdiff_t>(row * heads * 512);
-        const HeadsOutput one = run_heads({rows[row]}, heads, 0, ratio, {begin, begin + heads * 512}, {});
-        EXPECT_TRUE(same_bits(all.query, row, one.query));
-      }
-    }
-  }
-}
-
-TEST_F(HeadsTest, IndexQueriesAreRoundedWhereNeeded) {
-  const std::vector<PassRow> rows = pass({5, 2047, 2050, 2051, 4000, 900000});
-  const auto frequencies = cpu::rope_frequencies(true);
-  for (uint32_t index_heads : {4u, 64u}) {
-    const std::vector<float> query = random_values(rows.size() * 4 * 512, 1.0f, random_);
-    const std::vector<float> index_query = random_values(rows.size() * index_heads * 128, 2.0f, random_);
-    const HeadsOutput got = run_heads(rows, 4, index_heads, 4, query, index_query);
-    size_t different = 0, rounded = 0;
-    for (size_t i = 0; i < rows.size() * index_heads; ++i) {
-      const uint64_t position = rows[i / index_heads].position;
-      std::vector<float> expected(index_query.begin() + static_cast<std::ptrdiff_t>(i * 128),
-                                  index_query.begin() + static_cast<std::ptrdiff_t>((i + 1) * 128));
-      const bool needed = visible_rows(position, 4) > top_k;
-      if (needed) {
-        cpu::rotate(expected.data() + 64, cpu::rope_angles(position, frequencies));
-        format::hadamard_128(expected.data());
-        format::fp4_round_trip(expected.data());
-      }
-      for (size_t j = 0; j < 128; ++j) {
-        const bool equal = got.index_query[i * 128 + j] == expected[j];
-        EXPECT_TRUE(needed || equal) << "a row that needs no index query was touched";
-        different += needed && !equal;
-        rounded += needed;
-      }
-    }
-    // Sine and cosine may differ in the last bit, which moves a value over a rounding threshold once in a
-    // while.
-    EXPECT_LE(different * 2000, rounded) << different << " of " << rounded;
-  }
+  expect_accurate(problem, run(problem));
 }
 
 }  // namespace

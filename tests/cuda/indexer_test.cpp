@@ -10,9 +10,12 @@
 #include <random>
 #include <vector>
 
+#include "backend/cpu/rope.hpp"
 #include "backend/cuda/sampling/argmax.hpp"
 #include "format/fp4_row.hpp"
+#include "format/hadamard.hpp"
 #include "random_sequences.hpp"
+#include "row_codec_kernels.hpp"
 #include "sampling/draw.hpp"
 
 namespace ds4::cuda {
@@ -31,10 +34,22 @@ std::vector<uint32_t> best_rows(const float* scores, size_t visible, uint32_t to
   return order;
 }
 
-std::vector<float> rounded_queries(size_t count, std::mt19937& random) {
-  std::vector<float> values = random_values(count * 128, 1.0f, random);
-  for (size_t i = 0; i < count; ++i) format::fp4_round_trip(values.data() + i * 128);
-  return values;
+std::vector<float> frequency_table() {
+  const auto frequencies = cpu::rope_frequencies(true);
+  return {frequencies.begin(), frequencies.end()};
+}
+
+// Heads as the scores see them: the device's own rotation and rounding, compared with the CPU's in
+// QueriesArePrepared.
+std::vector<float> prepared_queries(const std::vector<PassRow>& pass, const std::vector<float>& raw) {
+  const DeviceCopy<float> device(raw), frequencies(frequency_table()), prepared(raw.size());
+  const size_t width = raw.size() / pass.size();
+  for (size_t r = 0; r < pass.size(); ++r) {
+    launch_index_queries(device.data() + r * width, width / 128, pass[r].position, frequencies.data(),
+                         prepared.data() + r * width);
+  }
+  require(cudaDeviceSynchronize());
+  return prepared.read();
 }
 
 struct Scored {
@@ -45,7 +60,7 @@ struct Scored {
 Scored run(const std::vector<PassRow>& pass, uint32_t heads, uint32_t top_k, const std::vector<float>& query,
            const std::vector<float>& weights, uint32_t max_compressed) {
   const DeviceCopy<RowInfo> rows = make_rows(pass);
-  const DeviceCopy<float> q(query), w(weights);
+  const DeviceCopy<float> q(query), w(weights), frequencies(frequency_table());
   const DeviceCopy<float> scores(pass.size() * index_score_stride(max_compressed));
   const DeviceCopy<uint32_t> selected(pass.size() * top_k);
   IndexerArguments a;
@@ -56,6 +71,7 @@ Scored run(const std::vector<PassRow>& pass, uint32_t heads, uint32_t top_k, con
   a.top_k = top_k;
   a.max_compressed = max_compressed;
   a.query = q.data();
+  a.frequencies = frequencies.data();
   a.head_weights = w.data();
   a.scores = scores.data();
   a.selected = selected.data();
@@ -69,9 +85,10 @@ void check_pass(const std::vector<PassRow>& pass, uint32_t heads, uint32_t top_k
   uint32_t most = 0;
   for (const PassRow& row : pass) most = std::max(most, visible_rows(row.position, 4));
   const size_t stride = index_score_stride(most);
-  const std::vector<float> query = rounded_queries(pass.size() * heads, random);
+  const std::vector<float> raw = random_values(pass.size() * heads * 128, 1.0f, random);
+  const std::vector<float> query = prepared_queries(pass, raw);
   const std::vector<float> weights = random_values(pass.size() * heads, 1.0f, random);
-  const Scored got = run(pass, heads, top_k, query, weights, most);
+  const Scored got = run(pass, heads, top_k, raw, weights, most);
   for (size_t r = 0; r < pass.size(); ++r) {
     const uint32_t visible = visible_rows(pass[r].position, 4);
     const auto selected = got.selected.begin() + static_cast<std::ptrdiff_t>(r * top_k);
@@ -100,7 +117,7 @@ void check_pass(const std::vector<PassRow>& pass, uint32_t heads, uint32_t top_k
       return std::vector<float>(begin, begin + static_cast<std::ptrdiff_t>(width));
     };
     const Scored one =
-        run({pass[r]}, heads, top_k, part(query, size_t{heads} * 128), part(weights, heads), visible);
+        run({pass[r]}, heads, top_k, part(raw, size_t{heads} * 128), part(weights, heads), visible);
     EXPECT_EQ(std::memcmp(one.scores.data(), got.scores.data() + r * stride, visible * sizeof(float)), 0);
     EXPECT_TRUE(std::equal(selected, selected + top_k, one.selected.begin()));
   }
@@ -122,6 +139,29 @@ TEST_F(IndexerTest, ScoresAndSelectionOfMixedPasses) {
     check_pass({pass[11]}, heads, 1024, random);
     check_pass({pass[3], pass[6], pass[11]}, heads, 7, random);
   }
+}
+
+TEST_F(IndexerTest, QueriesArePrepared) {
+  std::mt19937 random(11);
+  const auto frequencies = cpu::rope_frequencies(true);
+  constexpr size_t heads = 64;
+  size_t different = 0, count = 0;
+  for (const uint64_t position : {0u, 5u, 2051u, 4000u, 900000u}) {
+    const std::vector<float> raw = random_values(heads * 128, 2.0f, random);
+    const std::vector<float> got = prepared_queries({{nullptr, position}}, raw);
+    for (size_t h = 0; h < heads; ++h) {
+      std::vector<float> expected(raw.begin() + static_cast<std::ptrdiff_t>(h * 128),
+                                  raw.begin() + static_cast<std::ptrdiff_t>((h + 1) * 128));
+      cpu::rotate(expected.data() + 64, cpu::rope_angles(position, frequencies));
+      format::hadamard_128(expected.data());
+      format::fp4_round_trip(expected.data());
+      for (size_t j = 0; j < 128; ++j) different += got[h * 128 + j] != expected[j];
+      count += 128;
+    }
+  }
+  // Sine and cosine may differ in the last bit, which moves a value over a rounding threshold once in a
+  // while.
+  EXPECT_LE(different * 2000, count) << different << " of " << count;
 }
 
 // Selection alone, on scores made by hand.

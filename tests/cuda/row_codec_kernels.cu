@@ -1,4 +1,4 @@
-#include "backend/cuda/attention/row_codec.cuh"
+#include "backend/cuda/attention/heads.cuh"
 #include "row_codec_kernels.hpp"
 
 namespace ds4::cuda {
@@ -25,6 +25,18 @@ __global__ void index_codec_kernel(const float* rows, uint8_t* packed, float* de
   for (int i = 0; i < 4; ++i) rounded[size_t{blockIdx.x} * 128 + 4 * lane + i] = w[i];
 }
 
+__global__ void index_query_kernel(const float* raw, uint64_t position, const float* frequencies,
+                                   float* prepared) {
+  __shared__ float2 angles[rope_pair_count];
+  const int lane = threadIdx.x;
+  angles[lane] = rope_angle(position, frequencies, lane);
+  __syncwarp();
+  const float* row = raw + size_t{blockIdx.x} * 128 + 4 * lane;
+  float v[4] = {row[0], row[1], row[2], row[3]};
+  prepare_index_query(v, angles, lane);
+  for (int i = 0; i < 4; ++i) prepared[size_t{blockIdx.x} * 128 + 4 * lane + i] = v[i];
+}
+
 __global__ void pair_kernel(float* out) {
   const uint32_t code = threadIdx.x, scale = bf16_scale_pair(blockIdx.x);
   // The neighbour has the complement, so that a value in the wrong half shows.
@@ -42,6 +54,11 @@ void launch_attention_codec(const float* rows, size_t count, uint8_t* packed, fl
 void launch_index_codec(const float* rows, size_t count, uint8_t* packed, float* decoded, float* rounded) {
   index_codec_kernel<<<static_cast<unsigned>(count), 32>>>(rows, packed, decoded, rounded);
 }
+void launch_index_queries(const float* raw, size_t count, uint64_t position, const float* frequencies,
+                          float* prepared) {
+  index_query_kernel<<<static_cast<unsigned>(count), 32>>>(raw, position, frequencies, prepared);
+}
+
 void launch_pair_decoders(float* out) {
   pair_kernel<<<256, 256>>>(out);
 }

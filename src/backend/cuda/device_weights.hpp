@@ -42,6 +42,8 @@ uint64_t device_tensor_bytes(const model::Tensor& tensor, model::TensorRole role
 
 class DeviceWeights {
  public:
+  /// No layers; for programs that fill the members themselves.
+  DeviceWeights() = default;
   /// Copies and repacks every tensor but the token embedding, which stays on the host. `progress` gets (done,
   /// total) bytes. Throws CudaFailure.
   DeviceWeights(const model::ModelWeights& weights, cudaStream_t stream,

@@ -7,7 +7,6 @@
 
 #include "backend/cpu/rope.hpp"
 #include "backend/cuda/attention/attention.hpp"
-#include "backend/cuda/attention/heads.hpp"
 #include "backend/cuda/gemm/expert_gemm.hpp"
 #include "backend/cuda/gemm/gemm.hpp"
 #include "backend/cuda/gemv/gemv.hpp"
@@ -68,7 +67,7 @@ struct Pass::Buffers {
   Buffers(const model::ModelShape& s, cudaStream_t stream)
       : streams(size_t{max_pass_rows} * 4 * s.width, "streams"),
         partial(size_t{max_pass_rows} * (s.width / mix_slice_columns) * mix_values, "mix values"),
-        mix_weights(size_t{max_pass_rows} * 24, "mix weights"),
+        mix_weights(size_t{max_pass_rows} * 20, "mix weights"),
         normed(max_pass_rows, s.width, "sublayer input"),
         q_low(max_pass_rows, s.q_rank, "query rank"),
         kv(size_t{max_pass_rows} * model::head_dim, "KV rows"),
@@ -199,10 +198,10 @@ void Pass::enqueue_layers(int rows) {
 void Pass::enqueue_layer(size_t index, int rows) {
   const DeviceLayer& layer = weights_.layers[index];
   const StreamBuffers streams = buffers_->stream_buffers(static_cast<int>(shape_.width));
-  check(enter_sublayer(streams, layer.hc_attn, layer.attn_norm, rows, stream_), "enter_sublayer");
+  check(enter(streams, layer.hc_attn, layer.attn_norm, rows, stream_), "enter");
   attention(layer, index, rows);
   check(leave_and_mix(streams, buffers_->sublayer.data(), &layer.hc_ffn, rows, stream_), "leave_and_mix");
-  check(enter_sublayer(streams, layer.hc_ffn, layer.ffn_norm, rows, stream_), "enter_sublayer");
+  check(enter(streams, layer.hc_ffn, layer.ffn_norm, rows, stream_), "enter");
   experts(layer, rows);
   const bool last = index + 1 == weights_.layers.size();
   const DeviceMixer& next = last ? weights_.hc_head : weights_.layers[index + 1].hc_attn;
@@ -256,6 +255,7 @@ void Pass::attention(const DeviceLayer& layer, size_t index, int rows) {
   update.compressor = {b.values.data(), b.gates.data(), layer.compressor.ape, layer.compressor.norm};
   update.index_compressor = {b.index_values.data(), b.index_gates.data(), layer.index_compressor.ape,
                              layer.index_compressor.norm};
+  update.mix = MixFinish(b.stream_buffers(static_cast<int>(shape_.width)), layer.hc_attn);
   check(update_caches(update, rows, stream_), "update_caches");
 
   project(layer.q_b, b.q_low.view(), b.query.f32.data(), shape_.q_width());
@@ -279,19 +279,6 @@ void Pass::attention(const DeviceLayer& layer, size_t index, int rows) {
 }
 
 void Pass::attend_rows(const DeviceLayer& layer, size_t index, int rows) {
-  Buffers& b = *buffers_;
-  const bool indexed = layer.ratio == model::csa_ratio;
-  HeadsArguments heads;
-  heads.rows = b.rows.data();
-  heads.row_count = static_cast<uint32_t>(rows);
-  heads.heads = shape_.heads;
-  heads.query = b.query.f32.data();
-  heads.frequencies = b.frequencies.data() + (layer.ratio == 0 ? 0 : cpu::rope_pairs);
-  heads.index_heads = indexed ? shape_.index_heads : 0;
-  heads.top_k = shape_.index_top_k;
-  heads.index_query = b.index_query.data();
-  check(prepare_heads(heads, stream_), "prepare_heads");
-
   // In slices of what a decode pass has, so that the scratch need not grow with the pass.
   for (int first = 0; first < rows; first += max_rows) {
     attend_slice(layer, index, first, std::min(max_rows, rows - first));
@@ -313,6 +300,7 @@ void Pass::attend_slice(const DeviceLayer& layer, size_t index, int first, int r
     search.max_compressed = most_compressed(shape_, layer.ratio);
     search.query =
         b.index_query.data() + static_cast<size_t>(first) * shape_.index_heads * model::index_head_dim;
+    search.frequencies = b.frequencies.data() + cpu::rope_pairs;
     search.head_weights = b.index_weights.data() + static_cast<size_t>(first) * shape_.index_heads;
     search.scores = b.index_scores.data();
     search.selected = selected;
@@ -391,6 +379,12 @@ void Pass::experts(const DeviceLayer& layer, int rows) {
   down.tokens = tokens;
   down.experts_per_token = shape_.experts_used;
   down.outputs = shape_.width;
+  const MixFinish mix(b.stream_buffers(static_cast<int>(shape_.width)), layer.hc_ffn);
+  if (grouped) {
+    check(finish_mixing(mix, rows, stream_), "finish_mixing");
+  } else {
+    down.mix = mix;
+  }
   check(grouped ? expert_gemm_down(down, groups, b.expert_products.data(), stream_)
                 : experts_down(down, stream_),
         "experts_down");
@@ -399,7 +393,7 @@ void Pass::experts(const DeviceLayer& layer, int rows) {
 const float* Pass::logits(size_t first, size_t count) {
   Buffers& b = *buffers_;
   const StreamBuffers streams = b.stream_buffers(static_cast<int>(shape_.width));
-  check(enter_head(streams, weights_.hc_head, weights_.output_norm, rows_, stream_), "enter_head");
+  check(enter(streams, weights_.hc_head, weights_.output_norm, rows_, stream_), "enter");
   DeviceActivations x = b.normed.view();
   x.f32 += first * x.stride;
   x.codes += first * x.stride;

@@ -18,6 +18,7 @@
 #include "backend/cuda/attention/attention.hpp"
 #include "backend/cuda/attention/rope.cuh"
 #include "backend/cuda/attention/row_codec.cuh"
+#include "backend/cuda/device/launch.hpp"
 
 namespace ds4::cuda {
 namespace {
@@ -93,8 +94,8 @@ __device__ inline void load_columns(const uint8_t* row, int warp, int c, RawColu
   const uint2* source =
       reinterpret_cast<const uint2*>(kTail ? row + attention_tail_offset + 32 * c : row + 64 * warp + 16 * c);
 #pragma unroll
-  for (int i = 0; i < (kTail ? 4 : 2); ++i) raw.bytes[i] = __ldg(source + i);
-  if (!kTail) raw.exponent = __ldg(row + attention_exponents_offset + warp);
+  for (int i = 0; i < (kTail ? 4 : 2); ++i) raw.bytes[i] = source[i];
+  if (!kTail) raw.exponent = row[attention_exponents_offset + warp];
 }
 
 template <bool kTail>
@@ -123,6 +124,8 @@ struct alignas(16) Shared {
   float scores[warps][group_heads][score_stride];      // partial, over each warp's columns
   uint16_t weights[2][2][group_heads][weight_stride];  // BF16, then F16; major, then minor parts
   float rescale[group_heads];
+  float squares[group_heads][warps];  // of the raw query, by columns
+  float2 angles[rope_pair_count];     // of the row's position
 };
 
 template <bool kTail>
@@ -143,7 +146,8 @@ __device__ inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint3
   }
 }
 
-/// Queries of heads g and g + 8 over the lane's 16 columns, split in two.
+/// Queries of heads g and g + 8 over the lane's 16 columns, divided by their root mean square, rotated, split
+/// in two.
 struct QueryFragment {
   uint32_t major[4][4];
   uint32_t minor[4][4];
@@ -151,16 +155,41 @@ struct QueryFragment {
 
 template <bool kTail>
 __device__ inline void load_query(const float* query, uint32_t heads_left, int warp, int g, int c,
-                                  QueryFragment& q) {
+                                  Shared& shared, QueryFragment& q) {
+  float4 v[2][4];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const uint32_t head = g + 8 * half;
     const float4* source = reinterpret_cast<const float4*>(query + size_t{head} * 512 + 64 * warp + 16 * c);
 #pragma unroll
+    for (int s = 0; s < 4; ++s) v[half][s] = head < heads_left ? source[s] : make_float4(0, 0, 0, 0);
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float sum = 0;
+#pragma unroll
+    for (const float4& x : v[half]) sum = fmaf(x.x, x.x, fmaf(x.y, x.y, fmaf(x.z, x.z, fmaf(x.w, x.w, sum))));
+    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+    if (c == 0) shared.squares[g + 8 * half][warp] = sum;
+  }
+  block_barrier();
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float sum = 0;
+#pragma unroll
+    for (int w = 0; w < warps; ++w) sum += shared.squares[g + 8 * half][w];
+    const float inverse = __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fmul_rn(sum, 1.0f / 512.0f), 1e-6f)));
+#pragma unroll
     for (int s = 0; s < 4; ++s) {
-      const float4 v = head < heads_left ? source[s] : make_float4(0, 0, 0, 0);
-      split<kTail>(v.x, v.y, q.major[s][half], q.minor[s][half]);
-      split<kTail>(v.z, v.w, q.major[s][half + 2], q.minor[s][half + 2]);
+      float4 x = v[half][s];
+      x = make_float4(x.x * inverse, x.y * inverse, x.z * inverse, x.w * inverse);
+      if constexpr (kTail) {
+        rotate(x.x, x.y, shared.angles[8 * c + 2 * s]);
+        rotate(x.z, x.w, shared.angles[8 * c + 2 * s + 1]);
+      }
+      split<kTail>(x.x, x.y, q.major[s][half], q.minor[s][half]);
+      split<kTail>(x.z, x.w, q.major[s][half + 2], q.minor[s][half + 2]);
     }
   }
 }
@@ -251,7 +280,7 @@ __device__ void attend_chunk(const RowList& list, uint32_t begin, uint32_t end, 
                              float (&sum)[8][4]) {
   const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4;
   QueryFragment q;
-  load_query<kTail>(query, heads_left, warp, g, c, q);
+  load_query<kTail>(query, heads_left, warp, g, c, shared, q);
   for (uint32_t tile = begin; tile < end; tile += tile_rows) {
     const uint32_t valid = min(static_cast<uint32_t>(tile_rows), end - tile);
     RawColumns raw[4];
@@ -308,6 +337,13 @@ __host__ __device__ inline Partial partial_of(const AttentionArguments& a, uint3
 
 __global__ void __launch_bounds__(32 * warps, 2) attend_kernel(AttentionArguments a, uint32_t chunks) {
   __shared__ Shared shared;
+  start_successor();
+  if (threadIdx.x < rope_pair_count) {
+    shared.angles[threadIdx.x] =
+        rope_angle(a.rows[blockIdx.z].position, a.frequencies, static_cast<int>(threadIdx.x));
+  }
+  __syncthreads();
+  wait_for_predecessor();
   const RowList list(a, blockIdx.z);
   const uint32_t rows_per_chunk = chunk_rows(list.count), begin = blockIdx.x * rows_per_chunk;
   if (begin >= list.count) return;
@@ -346,6 +382,8 @@ __global__ void __launch_bounds__(32 * warps, 2) attend_kernel(AttentionArgument
 __global__ void __launch_bounds__(128) combine_kernel(AttentionArguments a, uint32_t chunks) {
   __shared__ float factor[max_chunks];
   __shared__ float denominator;
+  start_successor();
+  wait_for_predecessor();
   const RowList list(a, blockIdx.y);
   const uint32_t used = divide_up(list.count, chunk_rows(list.count));
   const size_t head = size_t{blockIdx.y} * a.heads + blockIdx.x;
@@ -404,10 +442,10 @@ size_t attention_scratch_bytes(uint32_t row_count, uint32_t heads, uint32_t rati
 cudaError_t attend(const AttentionArguments& arguments, cudaStream_t stream) {
   const uint32_t chunks = launch_chunks(arguments.ratio, arguments.top_k, arguments.max_compressed);
   const dim3 grid(chunks, divide_up(arguments.heads, group_heads), arguments.row_count);
-  attend_kernel<<<grid, 32 * warps, 0, stream>>>(arguments, chunks);
-  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) return error;
-  combine_kernel<<<dim3(arguments.heads, arguments.row_count), 128, 0, stream>>>(arguments, chunks);
-  return cudaGetLastError();
+  const cudaError_t status = launch(attend_kernel, grid, 32 * warps, 0, stream, arguments, chunks);
+  if (status != cudaSuccess) return status;
+  return launch(combine_kernel, dim3(arguments.heads, arguments.row_count), 128, 0, stream, arguments,
+                chunks);
 }
 
 }  // namespace ds4::cuda

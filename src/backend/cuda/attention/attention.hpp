@@ -19,7 +19,7 @@ struct AttentionArguments {
   uint32_t top_k = 0;  // ratio 4: rows that see more attend to `selected` only
   uint32_t max_compressed =
       0;  // no row of the pass sees more; of the whole capacity, to fix the grid of a graph
-  const float* query = nullptr;        // [row_count][heads][512], prepared by prepare_heads()
+  const float* query = nullptr;        // [row_count][heads][512] as projected
   const float* sinks = nullptr;        // [heads]
   const float* frequencies = nullptr;  // [32], the table of the layer
   const uint32_t* selected = nullptr;  // [row_count][top_k], ascending; null unless ratio is 4

@@ -3,6 +3,7 @@
 // and stride are multiples of 32; input aligned to 16 bytes. Bytes: 5.125 for a value; about 4 FLOPs. At 16
 // rows of 4096: 336 KB, so the launch itself is the cost. Why: eight lanes hold a block as one float4 each:
 // whole sectors, three shuffles, one 4-byte store for four codes.
+#include "backend/cuda/device/launch.hpp"
 #include "backend/cuda/gemv/quantize.hpp"
 #include "backend/cuda/gemv/quantize_device.cuh"
 
@@ -10,6 +11,8 @@ namespace ds4::cuda {
 namespace {
 
 __global__ void quantize_kernel(QuantizeRows args) {
+  start_successor();
+  wait_for_predecessor();
   const uint32_t column = (blockIdx.x * blockDim.x + threadIdx.x) * 4;
   const bool inside = column < args.cols;  // the same for the eight lanes of a block of 32
   const size_t at = size_t{blockIdx.y} * args.stride + column;
@@ -36,8 +39,7 @@ cudaError_t quantize(const QuantizeRows& rows, cudaStream_t stream) {
   if (rows.rows == 0 || rows.cols == 0) return cudaSuccess;
   constexpr uint32_t threads = 128;
   const uint32_t blocks = (rows.cols / 4 + threads - 1) / threads;
-  quantize_kernel<<<dim3(blocks, rows.rows), threads, 0, stream>>>(rows);
-  return cudaPeekAtLastError();
+  return launch(quantize_kernel, dim3(blocks, rows.rows), threads, 0, stream, rows);
 }
 
 }  // namespace ds4::cuda

@@ -39,6 +39,68 @@ __device__ __forceinline__ InputRow input_row(const DeviceActivations& x, size_t
   return {x.f32 + at, x.codes + at, x.scales + at / 32};
 }
 
+/// The weights a warp reads, step after step (32 chunks of each of `rows` rows), tile after tile; runs ahead
+/// of the products, so that `depth` steps are in flight. Every tile has the same chunks [begin, end).
+template <TensorType type, int rows>
+class WeightStream {
+ public:
+  using Raw = typename RowFormat<type>::Raw;
+
+  __device__ __forceinline__ WeightStream(const DeviceMatrix& matrix, uint32_t first_tile, uint32_t stride,
+                                          uint32_t begin, uint32_t end)
+      : matrix_(matrix), tile_(first_tile), stride_(stride), begin_(begin), end_(end), first_(begin) {
+    point();
+  }
+
+  __device__ __forceinline__ void load(Raw (&raw)[rows]) {
+    if (tile_ * rows >= matrix_.rows) return;
+    const uint32_t chunk = first_ + threadIdx.x % 32;
+    if (chunk < end_) {
+#pragma unroll
+      for (int r = 0; r < rows; ++r) raw[r] = RowFormat<type>::load(row_[r], chunk);
+    }
+    first_ += 32;
+    if (first_ < end_) return;
+    first_ = begin_;
+    tile_ += stride_;
+    point();
+  }
+
+ private:
+  __device__ __forceinline__ void point() {
+#pragma unroll
+    for (int r = 0; r < rows; ++r) {
+      row_[r] = weight_row<type>(matrix_, min(tile_ * rows + r, matrix_.rows - 1));
+    }
+  }
+
+  const DeviceMatrix& matrix_;
+  uint32_t tile_, stride_, begin_, end_, first_;
+  WeightRow row_[rows];
+};
+
+/// sums[row][token] += one step: the lane's chunk of every row, already loaded, times the tokens. Token t
+/// reads the activations of row min(t, last_token) of `x`, whose rows lie `stride` columns apart.
+template <TensorType type, int rows, int tokens>
+__device__ __forceinline__ void accumulate_step(const typename RowFormat<type>::Raw (&raw)[rows],
+                                                uint32_t chunk, const InputRow& x, uint32_t stride,
+                                                uint32_t last_token, const uint8_t* tables,
+                                                float (&sums)[rows * tokens]) {
+  using Format = RowFormat<type>;
+  typename Format::Weights weights[rows];
+#pragma unroll
+  for (int r = 0; r < rows; ++r) weights[r] = Format::decode(raw[r], chunk, tables);
+#pragma unroll
+  for (int t = 0; t < tokens; ++t) {
+    const uint32_t at = t == 0 ? 0u : min(static_cast<uint32_t>(t), last_token) * stride;
+    const typename Format::Inputs in = Format::inputs({x.f32 + at, x.codes + at, x.scales + at / 32}, chunk);
+#pragma unroll
+    for (int r = 0; r < rows; ++r) {
+      sums[r * tokens + t] = Format::accumulate(weights[r], in, sums[r * tokens + t]);
+    }
+  }
+}
+
 /// sums[row][token] += row . token over chunks [begin, end). Token t reads the activations of row min(t,
 /// last_token) of `x`, whose rows lie `stride` columns apart.
 template <TensorType type, int rows, int tokens, int unroll>
@@ -62,19 +124,7 @@ __device__ __forceinline__ void accumulate_rows(const WeightRow (&w)[rows], cons
     for (int u = 0; u < unroll; ++u) {
       const uint32_t chunk = first + 32 * u;
       if (chunk < end) {
-        typename Format::Weights weights[rows];
-#pragma unroll
-        for (int r = 0; r < rows; ++r) weights[r] = Format::decode(raw[u][r], chunk, tables);
-#pragma unroll
-        for (int t = 0; t < tokens; ++t) {
-          const uint32_t at = t == 0 ? 0u : min(static_cast<uint32_t>(t), last_token) * stride;
-          const typename Format::Inputs in =
-              Format::inputs({x.f32 + at, x.codes + at, x.scales + at / 32}, chunk);
-#pragma unroll
-          for (int r = 0; r < rows; ++r) {
-            sums[r * tokens + t] = Format::accumulate(weights[r], in, sums[r * tokens + t]);
-          }
-        }
+        accumulate_step<type, rows, tokens>(raw[u], chunk, x, stride, last_token, tables, sums);
       }
     }
   }

@@ -89,16 +89,19 @@ __device__ __forceinline__ int4 load_codes(const int8_t* codes) {
   return *reinterpret_cast<const int4*>(codes);
 }
 
+/// Raw form of formats with one F16 scale for a chunk.
+struct ScaledChunk {
+  uint4 q;
+  uint16_t d;
+};
+
 template <TensorType type>
 struct RowFormat;
 
 template <>
 struct RowFormat<TensorType::q8_0> {
   static constexpr uint32_t chunk_columns = 16;
-  struct Raw {
-    uint4 q;
-    uint16_t d;
-  };
+  using Raw = ScaledChunk;
   struct Weights {
     int q[4];
     float d;
@@ -312,10 +315,7 @@ struct RowFormat<TensorType::q2_k> {
 template <>
 struct RowFormat<TensorType::iq2_xxs> {
   static constexpr uint32_t chunk_columns = 64;  // two groups of 32
-  struct Raw {
-    uint4 q;
-    uint16_t d;
-  };
+  using Raw = ScaledChunk;
   struct Weights {
     int q[2][8];
     float d[2];

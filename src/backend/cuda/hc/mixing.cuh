@@ -33,4 +33,34 @@ __device__ inline float sinkhorn(float c) {
   return c;
 }
 
+// The same, all in the registers of one thread: no shuffles in the chain of forty steps.
+__device__ inline void sinkhorn(float (&c)[16]) {
+#pragma unroll
+  for (int j = 0; j < 16; j += 4) {
+    const float max = fmaxf(fmaxf(c[j], c[j + 1]), fmaxf(c[j + 2], c[j + 3]));
+#pragma unroll
+    for (int k = 0; k < 4; ++k) c[j + k] = expf(c[j + k] - max);
+    const float sum = (c[j] + c[j + 1]) + (c[j + 2] + c[j + 3]);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) c[j + k] = __fdividef(c[j + k], sum) + mixing_epsilon;
+  }
+#pragma unroll 1
+  for (int i = 0; i < 20; ++i) {
+    if (i > 0) {
+#pragma unroll
+      for (int j = 0; j < 16; j += 4) {
+        const float factor = __fdividef(1.0f, (c[j] + c[j + 1]) + (c[j + 2] + c[j + 3]) + mixing_epsilon);
+#pragma unroll
+        for (int k = 0; k < 4; ++k) c[j + k] *= factor;
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const float factor = __fdividef(1.0f, (c[k] + c[4 + k]) + (c[8 + k] + c[12 + k]) + mixing_epsilon);
+#pragma unroll
+      for (int j = 0; j < 16; j += 4) c[j + k] *= factor;
+    }
+  }
+}
+
 }  // namespace ds4::cuda

@@ -19,7 +19,8 @@ struct IndexerArguments {
   uint32_t top_k = 0;  // at least 1
   uint32_t max_compressed =
       0;  // no row of the pass sees more; of the whole capacity, to fix the grid of a graph
-  const float* query = nullptr;         // [row_count][heads][128], from prepare_heads()
+  const float* query = nullptr;         // [row_count][heads][128] as projected
+  const float* frequencies = nullptr;   // [32], the table of compressed layers
   const float* head_weights = nullptr;  // [row_count][heads], not yet times 1 / sqrt(128 heads)
   float* scores = nullptr;              // [row_count][index_score_stride(max_compressed)]
   uint32_t* selected = nullptr;         // [row_count][top_k], ascending

@@ -3,11 +3,13 @@
 // fragments lie in
 //   shared memory in the order the lanes read them. Lane c of four owns block c of 32 of a key: byte j of it
 //   holds elements j and j + 16, one BF16 pair, and the query fragments are permuted to match.
-// Preconditions: query values are FP4 times powers of two (prepare_heads()), so BF16 holds both factors
-// exactly. Bytes and FLOPs: 68 B and 16,384 FLOP (64 heads) a key; 32,768 keys (128k tokens) are 2.2 MB and
-// 0.54 GFLOP. Why this shape: no unpacked key is stored anywhere, and two key tiles for a query fragment
-// halve shared traffic.
+// Prepared query values are FP4 times powers of two, so BF16 holds both factors exactly; every block prepares
+// all heads for itself, which takes less time than a kernel of its own would. Bytes and FLOPs: 68 B and
+// 16,384 FLOP (64 heads) a key; 32,768 keys (128k tokens) are 2.2 MB and 0.54 GFLOP. Why this shape: no
+// unpacked key is stored anywhere, and two key tiles for a query fragment halve shared traffic.
+#include "backend/cuda/attention/heads.cuh"
 #include "backend/cuda/attention/row_codec.cuh"
+#include "backend/cuda/device/launch.hpp"
 #include "backend/cuda/indexer/indexer.hpp"
 
 namespace ds4::cuda {
@@ -26,30 +28,34 @@ struct KeyFragment {
 
 __device__ inline void load_key(const uint8_t* row, int c, KeyFragment& key) {
   const uint32_t* codes = reinterpret_cast<const uint32_t*>(row + 16 * c);
-  const uint32_t scale = bf16_scale_pair(__ldg(row + index_exponents_offset + c));
+  const uint32_t scale = bf16_scale_pair(row[index_exponents_offset + c]);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const uint32_t word = __ldg(codes + i);
+    const uint32_t word = codes[i];
 #pragma unroll
     for (int j = 0; j < 4; ++j) key.pair[4 * i + j] = e2m1_pair(word >> 8 * j & 0xffu, scale);
   }
 }
 
-/// Query fragments [heads / 16][steps][32 lanes], heads that do not exist as zeros, then the scaled head
-/// weights.
-__device__ inline void stage_query(const IndexerArguments& a, uint32_t tiles, uint4* fragments,
-                                   float* weights) {
-  const float* query = a.query + size_t{blockIdx.y} * a.heads * 128;
-  for (uint32_t i = threadIdx.x; i < tiles * steps * 32; i += blockDim.x) {
-    const uint32_t lane = i % 32, step = i / 32 % steps, g = lane / 4, c = lane % 4;
-    uint32_t part[4];
+/// Query fragments [heads / 16][steps][32 lanes], prepared and rounded, heads that do not exist as zeros,
+/// then the scaled head weights. A warp takes a head at a time.
+__device__ inline void stage_query(const IndexerArguments& a, uint32_t tiles, const float2* angles,
+                                   uint16_t* fragments, float* weights) {
+  const uint32_t lane = threadIdx.x % 32;
+  const float4* query = reinterpret_cast<const float4*>(a.query + size_t{blockIdx.y} * a.heads * 128);
+#pragma unroll 2
+  for (uint32_t head = threadIdx.x / 32; head < tiles * 16; head += warps) {
+    const float4 raw = head < a.heads ? query[head * 32 + lane] : make_float4(0, 0, 0, 0);
+    float v[4] = {raw.x, raw.y, raw.z, raw.w};
+    prepare_index_query(v, angles, static_cast<int>(lane));
+    // Element e of the head is half (e / 16 mod 2) of the pair for column e mod 16 of block e / 32.
+    const uint32_t block = lane / 8, half = lane / 4 % 2;
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const uint32_t head = i / (32 * steps) * 16 + g + 8 * (j % 2), column = 32 * c + 2 * step + j / 2;
-      const float* q = query + head * 128 + column;
-      part[j] = head < a.heads ? pack_bf16(q[0], q[16]) : 0u;
+    for (uint32_t i = 0; i < 4; ++i) {
+      const uint32_t column = 4 * lane % 16 + i, step = column / 2, part = column % 2 * 2 + head % 16 / 8;
+      const uint32_t at = ((head / 16 * steps + step) * 32 + head % 8 * 4 + block) * 8 + part * 2 + half;
+      fragments[at] = static_cast<uint16_t>(__float_as_uint(v[i]) >> 16);  // exact in BF16
     }
-    fragments[i] = make_uint4(part[0], part[1], part[2], part[3]);
   }
   const float factor = __fdiv_rn(1.0f, __fsqrt_rn(static_cast<float>(128 * a.heads)));
   for (uint32_t h = threadIdx.x; h < tiles * 16; h += blockDim.x) {
@@ -67,13 +73,20 @@ __device__ inline void add_heads(const float (&product)[4], float low, float hig
 }
 
 __global__ void __launch_bounds__(32 * warps) score_kernel(IndexerArguments a, size_t stride) {
+  __shared__ float2 angles[rope_pair_count];
+  start_successor();
   const RowInfo& row = a.rows[blockIdx.y];
   const uint32_t visible = visible_rows(row.position, 4);
+  if (threadIdx.x < rope_pair_count) {
+    angles[threadIdx.x] = rope_angle(row.position, a.frequencies, static_cast<int>(threadIdx.x));
+  }
+  __syncthreads();
+  wait_for_predecessor();
   if (visible <= a.top_k || blockIdx.x * keys_per_block >= visible) return;
   extern __shared__ uint4 fragments[];
   const uint32_t tiles = (a.heads + 15) / 16;
   float* weights = reinterpret_cast<float*>(fragments + tiles * steps * 32);
-  stage_query(a, tiles, fragments, weights);
+  stage_query(a, tiles, angles, reinterpret_cast<uint16_t*>(fragments), weights);
   __syncthreads();
 
   const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, c = lane % 4;
@@ -123,9 +136,8 @@ cudaError_t score_index_rows(const IndexerArguments& arguments, cudaStream_t str
   const uint32_t needed = (arguments.max_compressed + keys_per_block - 1) / keys_per_block;
   const uint32_t share = (blocks_of_launch + arguments.row_count - 1) / arguments.row_count;
   const size_t shared_bytes = tiles * (steps * 32 * sizeof(uint4) + 16 * sizeof(float));
-  score_kernel<<<dim3(needed < share ? needed : share, arguments.row_count), 32 * warps, shared_bytes,
-                 stream>>>(arguments, index_score_stride(arguments.max_compressed));
-  return cudaGetLastError();
+  return launch(score_kernel, dim3(needed < share ? needed : share, arguments.row_count), 32 * warps,
+                shared_bytes, stream, arguments, index_score_stride(arguments.max_compressed));
 }
 
 }  // namespace ds4::cuda

@@ -6,6 +6,7 @@
 // Bytes and FLOPs: four reads of 4 B a visible row, from L2: 0.5 MB for 128k tokens.
 // Why this shape: exact and the same for any number of equal scores; histograms need no order, only sums of
 // integers.
+#include "backend/cuda/device/launch.hpp"
 #include "backend/cuda/indexer/indexer.hpp"
 #include "backend/cuda/indexer/ordered_key.cuh"
 
@@ -117,6 +118,8 @@ __device__ inline void compact(const float* scores, uint32_t visible, uint32_t t
 
 __global__ void __launch_bounds__(threads) select_kernel(IndexerArguments a, size_t stride) {
   __shared__ Shared shared;
+  start_successor();
+  wait_for_predecessor();
   const uint32_t visible = visible_rows(a.rows[blockIdx.x].position, 4);
   if (visible <= a.top_k) return;
   const float* scores = a.scores + blockIdx.x * stride;
@@ -143,9 +146,8 @@ __global__ void __launch_bounds__(threads) select_kernel(IndexerArguments a, siz
 
 cudaError_t select_rows(const IndexerArguments& arguments, cudaStream_t stream) {
   if (arguments.max_compressed <= arguments.top_k) return cudaSuccess;
-  select_kernel<<<arguments.row_count, threads, 0, stream>>>(arguments,
-                                                             index_score_stride(arguments.max_compressed));
-  return cudaGetLastError();
+  return launch(select_kernel, arguments.row_count, threads, 0, stream, arguments,
+                index_score_stride(arguments.max_compressed));
 }
 
 }  // namespace ds4::cuda

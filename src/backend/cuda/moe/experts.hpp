@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backend/cuda/device_types.hpp"
+#include "backend/cuda/hc/hyper_connection.hpp"
 
 namespace ds4::cuda {
 
@@ -29,6 +30,7 @@ struct ExpertsDown {
   uint32_t tokens = 0;
   uint32_t experts_per_token = 0;
   uint32_t outputs = 0;  // d
+  MixFinish mix;         // done beside, if it has a mixer (slices > 0)
 };
 
 /// Any matrix type, of its own for routed and shared experts. Columns as gemv() wants them. Results depend on

@@ -3,6 +3,7 @@
 // Needs:  at most 1024 experts, at most 32 of them used.
 // Bytes:  a few kilobytes a row; 2 comparisons for every expert and selected one.
 // Why:    one warp a row: six rounds of the warp-wide maximum cost less than a second launch would.
+#include "backend/cuda/device/launch.hpp"
 #include "backend/cuda/moe/route.hpp"
 
 namespace ds4::cuda {
@@ -56,6 +57,8 @@ __device__ int select(const RouteJob& job, const float* logits) {
 
 template <int per_lane>
 __global__ void __launch_bounds__(32) route_kernel(RouteJob job) {
+  start_successor();
+  wait_for_predecessor();
   const int row = blockIdx.x, lane = threadIdx.x;
   const float* logits = job.logits + static_cast<size_t>(row) * job.experts;
   int mine = no_expert;
@@ -86,14 +89,8 @@ __global__ void __launch_bounds__(32) route_kernel(RouteJob job) {
 }  // namespace
 
 cudaError_t route(const RouteJob& job, int rows, cudaStream_t stream) {
-  if (job.experts <= 256) {
-    route_kernel<8><<<rows, 32, 0, stream>>>(job);
-  } else if (job.experts <= 1024) {
-    route_kernel<32><<<rows, 32, 0, stream>>>(job);
-  } else {
-    return cudaErrorInvalidValue;
-  }
-  return cudaGetLastError();
+  if (job.experts > 1024) return cudaErrorInvalidValue;
+  return launch(job.experts <= 256 ? route_kernel<8> : route_kernel<32>, rows, 32, 0, stream, job);
 }
 
 }  // namespace ds4::cuda

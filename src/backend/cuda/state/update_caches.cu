@@ -1,15 +1,19 @@
 // What:   the small work between a layer's first projections and its attention: query rank norm, KV row,
 //         compressors (docs/model.md §5.1, §6).
-// Layout: rows of a sequence follow each other; a block for every role and row.
+// Layout: rows of a sequence follow each other; a block for every role and row. One more role ends the mixing
+// of the
+//         attention sublayer (hc/finish_mix.cuh), which has time until the sublayer is left.
 // Needs:  pages for the rows that complete in this pass; ring slots for the window and the pass.
 // Bytes:  per row 2 KB of KV in and 584 B out; 16 KB (ratio 4) or 4 KB (ratio 128) of compressor state a
-// token. Why:    four independent roles share one launch. A window is pooled by the block of the token that
+// token. Why:    independent roles share one launch. A window is pooled by the block of the token that
 // completes it,
 //         from the projections and the old state, so rows of a prefill pass do not wait for each other; the
 //         new state is written when nobody reads the old one any more.
 #include "backend/cuda/attention/rope.cuh"
 #include "backend/cuda/attention/row_codec.cuh"
+#include "backend/cuda/device/launch.hpp"
 #include "backend/cuda/device/reduce.cuh"
+#include "backend/cuda/hc/finish_mix.cuh"
 #include "backend/cuda/state/update_caches.hpp"
 
 namespace ds4::cuda {
@@ -22,6 +26,7 @@ constexpr float epsilon = 1e-6f;
 struct Shared {
   float row[head];
   float reduce[32];
+  float parts[threads / 32][32];
 };
 
 // row /= rms(row), times norm; `dim` values in shared memory, dim <= threads.
@@ -175,8 +180,10 @@ __device__ void compress(const CacheUpdate& u, const CompressorJob& job, const R
 
 __global__ void __launch_bounds__(threads) update_kernel(CacheUpdate u) {
   __shared__ Shared s;
+  start_successor();
   const int row = blockIdx.y;
   const RowInfo info = u.rows[row];
+  wait_for_predecessor();
   switch (blockIdx.x) {
     case 0:
       query_rank(u, row, s);
@@ -185,6 +192,9 @@ __global__ void __launch_bounds__(threads) update_kernel(CacheUpdate u) {
       kv_row(u, info, row, s);
       break;
     case 2:
+      finish_mix(u.mix, row, s.parts);
+      break;
+    case 3:
       compress(u, u.compressor, info, row, false, s);
       break;
     default:
@@ -194,8 +204,10 @@ __global__ void __launch_bounds__(threads) update_kernel(CacheUpdate u) {
 }
 
 __global__ void __launch_bounds__(threads) store_kernel(CacheUpdate u) {
+  start_successor();
   const int row = blockIdx.y;
   const RowInfo info = u.rows[row];
+  wait_for_predecessor();
   if (info.place != 0 || info.rows_of_sequence == 1) return;
   store_state(u, blockIdx.x == 0 ? u.compressor : u.index_compressor, info, row, blockIdx.x == 1);
 }
@@ -203,12 +215,13 @@ __global__ void __launch_bounds__(threads) store_kernel(CacheUpdate u) {
 }  // namespace
 
 cudaError_t update_caches(const CacheUpdate& update, int rows, cudaStream_t stream) {
-  const unsigned roles = update.ratio == 0 ? 2 : update.ratio == 4 ? 4 : 3;
-  update_kernel<<<dim3(roles, static_cast<unsigned>(rows)), threads, 0, stream>>>(update);
-  if (rows > 1 && roles > 2) {
-    store_kernel<<<dim3(roles - 2, static_cast<unsigned>(rows)), threads, 0, stream>>>(update);
-  }
-  return cudaGetLastError();
+  constexpr unsigned always = 3;  // roles of layers without a compressor
+  const unsigned compressors = update.ratio == 0 ? 0 : update.ratio == 4 ? 2 : 1;
+  const auto height = static_cast<unsigned>(rows);
+  const cudaError_t status =
+      launch(update_kernel, dim3(always + compressors, height), threads, 0, stream, update);
+  if (status != cudaSuccess || rows == 1 || compressors == 0) return status;
+  return launch(store_kernel, dim3(compressors, height), threads, 0, stream, update);
 }
 
 }  // namespace ds4::cuda

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backend/cuda/device_types.hpp"
+#include "backend/cuda/hc/hyper_connection.hpp"
 
 namespace ds4::cuda {
 
@@ -26,6 +27,7 @@ struct CacheUpdate {
   const float* kv = nullptr;  // [rows][512]
   const float* kv_norm = nullptr;
   CompressorJob compressor, index_compressor;
+  MixFinish mix;
 };
 
 /// Everything of this must be in place before the first row of the pass attends.
