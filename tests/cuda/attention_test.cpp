@@ -12,9 +12,9 @@
 #include <tuple>
 #include <vector>
 
-#include "backend/cpu/rope.hpp"
 #include "format/q8_0.hpp"
 #include "random_sequences.hpp"
+#include "references.hpp"
 
 namespace ds4::cuda {
 namespace {
@@ -24,29 +24,6 @@ constexpr double error_limit = 1e-4;  // relative L2 error against float64
 
 const std::vector<uint64_t> positions = {0,   1,   3,   4,   126,  127,  128,  129,
                                          255, 256, 511, 512, 2047, 2051, 2049, 5000};
-
-std::vector<float> frequency_table(uint32_t ratio) {
-  const auto frequencies = cpu::rope_frequencies(ratio != 0);
-  return {frequencies.begin(), frequencies.end()};
-}
-
-void rotate_double(double* tail, uint64_t position, const std::vector<float>& frequencies, double direction) {
-  for (size_t i = 0; i < 32; ++i) {
-    const double angle = direction * (static_cast<float>(position) * frequencies[i]);
-    const double a = tail[2 * i], b = tail[2 * i + 1];
-    tail[2 * i] = a * std::cos(angle) - b * std::sin(angle);
-    tail[2 * i + 1] = a * std::sin(angle) + b * std::cos(angle);
-  }
-}
-
-double relative_error(const float* got, const std::vector<double>& expected) {
-  double error = 0, norm = 0;
-  for (size_t i = 0; i < expected.size(); ++i) {
-    error += (got[i] - expected[i]) * (got[i] - expected[i]);
-    norm += expected[i] * expected[i];
-  }
-  return std::sqrt(error / std::max(norm, 1e-60));
-}
 
 // A pass and everything attention reads.
 struct Problem {
@@ -88,13 +65,7 @@ struct Problem {
 
   // Divided by its root mean square, rotated.
   std::vector<double> prepared_query(size_t row, uint32_t head) const {
-    const float* raw = query.data() + (row * heads + head) * 512;
-    std::vector<double> q(raw, raw + 512);
-    double squares = 0;
-    for (const double x : q) squares += x * x;
-    for (double& x : q) x = x / std::sqrt(squares / 512 + 1e-6);
-    rotate_double(q.data() + 448, rows[row].position, frequencies, 1.0);
-    return q;
+    return prepare_double(query.data() + (row * heads + head) * 512, rows[row].position, frequencies);
   }
 
   std::vector<double> expected(size_t row, uint32_t head) const {
@@ -107,23 +78,8 @@ struct Problem {
     for (uint32_t i = 0; i < (choose ? top_k : visible); ++i) {
       seen.push_back(r.sequence->compressed_row(choose ? selected[row * top_k + i] : i));
     }
-    const std::vector<double> q = prepared_query(row, head);
-    std::vector<double> score;
-    double maximum = sinks[head];
-    for (const auto& kv : seen) {
-      double sum = 0;
-      for (size_t i = 0; i < 512; ++i) sum += q[i] * kv[i];
-      score.push_back(sum / std::sqrt(512.0));
-      maximum = std::max(maximum, score.back());
-    }
-    double denominator = std::exp(sinks[head] - maximum);
-    std::vector<double> out(512, 0.0);
-    for (size_t t = 0; t < seen.size(); ++t) {
-      const double weight = std::exp(score[t] - maximum);
-      denominator += weight;
-      for (size_t i = 0; i < 512; ++i) out[i] += weight * seen[t][i];
-    }
-    for (double& x : out) x /= denominator;
+    std::vector<double> out = attend_double(prepared_query(row, head), seen.size(), sinks[head],
+                                            [&](size_t t, size_t k) { return double{seen[t][k]}; });
     rotate_double(out.data() + 448, r.position, frequencies, -1.0);
     return out;
   }

@@ -15,6 +15,7 @@
 #include "format/fp4_row.hpp"
 #include "format/hadamard.hpp"
 #include "random_sequences.hpp"
+#include "references.hpp"
 #include "row_codec_kernels.hpp"
 #include "sampling/draw.hpp"
 
@@ -23,26 +24,10 @@ namespace {
 
 class IndexerTest : public DeviceTest {};
 
-// Highest first, NaN as -infinity, ties to the lower row; the first top_k, ascending.
-std::vector<uint32_t> best_rows(const float* scores, size_t visible, uint32_t top_k) {
-  std::vector<uint32_t> order(visible);
-  std::iota(order.begin(), order.end(), 0u);
-  const auto rank = [&](uint32_t row) { return std::isnan(scores[row]) ? -INFINITY : scores[row]; };
-  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return rank(a) > rank(b); });
-  order.resize(top_k);
-  std::sort(order.begin(), order.end());
-  return order;
-}
-
-std::vector<float> frequency_table() {
-  const auto frequencies = cpu::rope_frequencies(true);
-  return {frequencies.begin(), frequencies.end()};
-}
-
 // Heads as the scores see them: the device's own rotation and rounding, compared with the CPU's in
 // QueriesArePrepared.
 std::vector<float> prepared_queries(const std::vector<PassRow>& pass, const std::vector<float>& raw) {
-  const DeviceCopy<float> device(raw), frequencies(frequency_table()), prepared(raw.size());
+  const DeviceCopy<float> device(raw), frequencies(frequency_table(4)), prepared(raw.size());
   const size_t width = raw.size() / pass.size();
   for (size_t r = 0; r < pass.size(); ++r) {
     launch_index_queries(device.data() + r * width, width / 128, pass[r].position, frequencies.data(),
@@ -60,7 +45,7 @@ struct Scored {
 Scored run(const std::vector<PassRow>& pass, uint32_t heads, uint32_t top_k, const std::vector<float>& query,
            const std::vector<float>& weights, uint32_t max_compressed) {
   const DeviceCopy<RowInfo> rows = make_rows(pass);
-  const DeviceCopy<float> q(query), w(weights), frequencies(frequency_table());
+  const DeviceCopy<float> q(query), w(weights), frequencies(frequency_table(4));
   const DeviceCopy<float> scores(pass.size() * index_score_stride(max_compressed));
   const DeviceCopy<uint32_t> selected(pass.size() * top_k);
   IndexerArguments a;
@@ -188,25 +173,8 @@ std::vector<uint32_t> select(const std::vector<float>& scores, uint32_t top_k) {
 
 TEST_F(IndexerTest, SelectionIsExact) {
   std::mt19937 random(5);
-  const float nan = std::numeric_limits<float>::quiet_NaN(),
-              infinity = std::numeric_limits<float>::infinity();
   for (size_t visible : {513u, 1024u, 1025u, 2500u, 8192u, 8193u, 32768u, 262144u}) {
-    std::vector<std::vector<float>> cases;
-    cases.push_back(random_values(visible, 1.0f, random));
-    cases.push_back(std::vector<float>(visible, -2.5f));
-    cases.push_back(std::vector<float>(visible, nan));
-    std::vector<float> few(visible), zeros(visible), broken(visible), close(visible), falling(visible);
-    for (size_t i = 0; i < visible; ++i) {
-      few[i] = static_cast<float>(random() % 5) - 2.0f;
-      zeros[i] = random() % 3 == 0 ? (random() % 2 == 0 ? 0.0f : -0.0f) : -1.0f;
-      broken[i] = random() % 3 == 0    ? nan
-                  : random() % 50 == 0 ? infinity
-                  : random() % 3 == 0  ? -infinity
-                                       : -3.0f;
-      close[i] = std::nextafter(1.0f + static_cast<float>(random() % 64) * 0x1p-23f, 2.0f);
-      falling[i] = -static_cast<float>(i);
-    }
-    for (const auto& scores : {few, zeros, broken, close, falling}) cases.push_back(scores);
+    const std::vector<std::vector<float>> cases = hard_scores(visible, random);
     for (size_t i = 0; i < cases.size(); ++i) {
       for (uint32_t top_k : {1u, 512u, 1024u}) {
         if (visible <= top_k) continue;

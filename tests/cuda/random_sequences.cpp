@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "format/f16.hpp"
 #include "format/fp4_row.hpp"
@@ -124,6 +125,30 @@ std::vector<float> random_values(size_t count, float spread, std::mt19937& rando
   std::vector<float> values(count);
   for (float& x : values) x = normal(random);
   return values;
+}
+
+std::vector<std::vector<float>> hard_scores(size_t visible, std::mt19937& random) {
+  constexpr float nan = std::numeric_limits<float>::quiet_NaN(),
+                  infinity = std::numeric_limits<float>::infinity();
+  std::vector<float> few(visible), zeros(visible), broken(visible), close(visible), falling(visible);
+  for (size_t i = 0; i < visible; ++i) {
+    few[i] = static_cast<float>(random() % 5) - 2.0f;
+    zeros[i] = random() % 3 == 0 ? (random() % 2 == 0 ? 0.0f : -0.0f) : -1.0f;
+    broken[i] = random() % 3 == 0    ? nan
+                : random() % 50 == 0 ? infinity
+                : random() % 3 == 0  ? -infinity
+                                     : -3.0f;
+    close[i] = std::nextafter(1.0f + static_cast<float>(random() % 64) * 0x1p-23f, 2.0f);
+    falling[i] = -static_cast<float>(i);
+  }
+  return {random_values(visible, 1.0f, random),
+          std::vector<float>(visible, -2.5f),
+          std::vector<float>(visible, nan),
+          few,
+          zeros,
+          broken,
+          close,
+          falling};
 }
 
 }  // namespace ds4::cuda

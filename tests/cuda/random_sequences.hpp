@@ -43,4 +43,7 @@ DeviceCopy<RowInfo> make_rows(const std::vector<PassRow>& rows);
 
 std::vector<float> random_values(size_t count, float spread, std::mt19937& random);
 
+/// Scores that are hard to choose from: equal ones, both zeros, NaN and infinities, close ones, sorted ones.
+std::vector<std::vector<float>> hard_scores(size_t visible, std::mt19937& random);
+
 }  // namespace ds4::cuda

@@ -70,6 +70,10 @@ struct RowInfo {
   const LayerCache* layers = nullptr;  // [layers (+ 1 for the drafter)]
 };
 
+/// Which kernels attention and indexer of a prefill pass take: `best` takes warpgroup products where the
+/// device and the build have them.
+enum class PrefillKernel { best, portable };
+
 /// Compressed rows visible to a token at `position`.
 __host__ __device__ inline uint32_t visible_rows(uint64_t position, uint32_t ratio) {
   return ratio == 0 ? 0u : static_cast<uint32_t>((position + 1) / ratio);

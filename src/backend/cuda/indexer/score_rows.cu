@@ -1,15 +1,14 @@
 // What: score of every visible index row, the weighted sum over heads of max(0, query . key).
 // Layout: a warp takes 16 keys at a time and all heads; heads are the M dimension of m16n8k16, query
 // fragments lie in
-//   shared memory in the order the lanes read them. Lane c of four owns block c of 32 of a key: byte j of it
-//   holds elements j and j + 16, one BF16 pair, and the query fragments are permuted to match.
+//   shared memory in the order the lanes read them. Columns are permuted as in index_key.cuh.
 // Prepared query values are FP4 times powers of two, so BF16 holds both factors exactly; every block prepares
 // all heads for itself, which takes less time than a kernel of its own would. Bytes and FLOPs: 68 B and
 // 16,384 FLOP (64 heads) a key; 32,768 keys (128k tokens) are 2.2 MB and 0.54 GFLOP. Why this shape: no
 // unpacked key is stored anywhere, and two key tiles for a query fragment halve shared traffic.
 #include "backend/cuda/attention/heads.cuh"
-#include "backend/cuda/attention/row_codec.cuh"
 #include "backend/cuda/device/launch.hpp"
+#include "backend/cuda/indexer/index_key.cuh"
 #include "backend/cuda/indexer/indexer.hpp"
 
 namespace ds4::cuda {
@@ -20,22 +19,6 @@ constexpr int keys_per_warp = 16;
 constexpr uint32_t keys_per_block = warps * keys_per_warp;
 constexpr uint32_t blocks_of_launch = 264;  // two for each processor of an H200; the loop takes the rest
 constexpr int steps = 8;                    // of 16 along the 128 dimensions
-
-/// The lane's block of one key as 16 BF16 pairs.
-struct KeyFragment {
-  uint32_t pair[16];
-};
-
-__device__ inline void load_key(const uint8_t* row, int c, KeyFragment& key) {
-  const uint32_t* codes = reinterpret_cast<const uint32_t*>(row + 16 * c);
-  const uint32_t scale = bf16_scale_pair(row[index_exponents_offset + c]);
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const uint32_t word = codes[i];
-#pragma unroll
-    for (int j = 0; j < 4; ++j) key.pair[4 * i + j] = e2m1_pair(word >> 8 * j & 0xffu, scale);
-  }
-}
 
 /// Query fragments [heads / 16][steps][32 lanes], prepared and rounded, heads that do not exist as zeros,
 /// then the scaled head weights. A warp takes a head at a time.

@@ -31,4 +31,12 @@ __device__ __forceinline__ void load_matrices(uint32_t (&fragment)[4], const voi
                : "memory");
 }
 
+/// The same, each matrix transposed.
+__device__ __forceinline__ void load_matrices_transposed(uint32_t (&fragment)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
+               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(row)))
+               : "memory");
+}
+
 }  // namespace ds4::cuda

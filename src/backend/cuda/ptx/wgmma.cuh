@@ -187,6 +187,39 @@ __device__ __forceinline__ void wgmma_f16(float (&c)[128], const uint32_t (&a)[4
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
 }
 
+/// n = 256 with b as it lies for a product along its rows: c[64][256] += a[64][16] b[16][256]. b is four
+/// tiles of 64 columns, `tile_bytes` apart; its 16 rows begin at a multiple of 8 of the tiles.
+__device__ __forceinline__ uint64_t wgmma_row_tiles(const void* tile, uint32_t tile_bytes) {
+  const uint64_t bytes_between_tiles = uint64_t{tile_bytes / 16} << 16;
+  return (wgmma_tile(tile) & ~(uint64_t{0x3fff} << 16)) | bytes_between_tiles;
+}
+__device__ __forceinline__ void wgmma_f16_rows(float (&c)[128], uint64_t a, uint64_t b) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %130, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,"
+      "%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,"
+      "%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,"
+      "%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,%96,%97,"
+      "%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,"
+      "%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127}"
+      ", %128, %129, p, 1, 1, 0, 1;\n}\n"
+      : DS4_ACCUMULATORS_128(c, 0)
+      : "l"(a), "l"(b), "r"(1));
+}
+
+/// n = 64 with BF16 operands.
+__device__ __forceinline__ void wgmma_bf16(float (&c)[32], const uint32_t (&a)[4], uint64_t b, bool add) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,"
+      "%26,%27,%28,%29,%30,%31}"
+      ", {%32, %33, %34, %35}, %36, p, 1, 1, 0;\n}\n"
+      : DS4_ACCUMULATORS_32(c, 0)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
+}
+
 #undef DS4_ACCUMULATORS_8
 #undef DS4_ACCUMULATORS_16
 #undef DS4_ACCUMULATORS_32
