@@ -38,8 +38,10 @@ class Sequence {
   virtual size_t position() const = 0;  // tokens evaluated
   virtual size_t state_bytes() const = 0;
   virtual void clear() = 0;  // back to position 0; memory may be kept
-  /// Of the logits after the last token; null where there are none: at position 0, and after retract().
-  virtual const sampling::LogitSummary* logit_summary() const = 0;
+  /// Of the logits after the token `behind` tokens before the last. There are those of the last token and,
+  /// after verify(), of each of its tokens; null elsewhere.
+  virtual const sampling::LogitSummary* logit_summary(size_t behind) const = 0;
+  const sampling::LogitSummary* logit_summary() const { return logit_summary(0); }
 
   /// Holds for tokens evaluated from now on; not part of snapshots. No effect without directions.
   SteeringScales steering;
@@ -73,10 +75,20 @@ struct DecodeRow {
   Token token = -1;
 };
 
-/// What a drafter proposes after `Sequence`'s last token and a chosen next one.
+/// What is asked of a drafter: tokens to follow a sequence and `next`.
+struct DraftRequest {
+  Token next = -1;
+  size_t depth = 1;  // at most this many
+  float min_margin =
+      0;  // a draft after the first is left out, and ends the drafting, if its margin is smaller
+  bool logits = false;  // whether the drafter's logits are wanted too
+};
+
+/// A token that a drafter proposes.
 struct Draft {
   Token token = -1;
-  std::vector<float> logits;  // [V]
+  float margin = 0;           // by which its logit exceeds the second largest
+  std::vector<float> logits;  // [V] if asked for
 };
 
 struct BackendInfo {
@@ -94,8 +106,7 @@ class Backend {
 
   /// Appends `tokens` (at most one prefill chunk) to a sequence. The logits after the last token stay with
   /// the sequence; those of the last `logit_rows` tokens are also written to `logits` [logit_rows][V], which
-  /// may be none. At most max_decode_rows tokens give the bits of decoding them one by one: this is how
-  /// drafts are verified. Cancelled, the sequence is as before the call; out_of_memory leaves it empty.
+  /// may be none. Cancelled, the sequence is as before the call; out_of_memory leaves it empty.
   virtual Result<void> prefill(Sequence& sequence, std::span<const Token> tokens, size_t logit_rows,
                                std::span<float> logits, const EvalControl& control) const = 0;
 
@@ -104,23 +115,28 @@ class Backend {
   /// they were.
   virtual Result<void> decode(std::span<const DecodeRow> rows, std::span<float> logits) const = 0;
 
+  /// Appends 1..16 tokens to one sequence with the bits of decoding them one by one; the logits after each of
+  /// them stay with the sequence. Errors as for decode().
+  virtual Result<void> verify(Sequence& sequence, std::span<const Token> tokens) const = 0;
+
   /// Takes back the last `count` tokens: what follows is what would have followed had they never been
   /// evaluated. invalid_argument, changing nothing, where the sequence was once more than max_decode_rows
-  /// tokens longer than it would become. The sequence has no logits until its next token.
+  /// tokens longer than it would become. Of the logits that stay with the
+  /// sequence, those of tokens before remain.
   virtual Result<void> retract(Sequence& sequence, size_t count) const = 0;
 
   /// Copies the logits after the sequence's last token to `out` [V].
   virtual Result<void> logits(const Sequence& sequence, std::span<float> out) const = 0;
 
-  /// Chooses the token to follow the sequence, with the random number `uniform` in [0, 1) of 24 bits unless
-  /// greedy; the same token as ds4::sample() from the same logits. not_finite if the logits hold NaN or
-  /// nothing finite.
-  virtual Result<Token> sample(const Sequence& sequence, const SamplingParams& params,
-                               float uniform) const = 0;
+  /// Chooses the token to follow the one `behind` tokens before the last (of those whose logits stay with the
+  /// sequence), with the random number `uniform` in [0, 1) of 24 bits unless greedy; the same token as
+  /// ds4::sample() from the same logits. not_finite if the logits hold NaN or nothing finite.
+  virtual Result<Token> sample(const Sequence& sequence, const SamplingParams& params, float uniform,
+                               size_t behind) const = 0;
 
-  /// Proposes `depth` tokens to follow the sequence and `next`; the sequence is unchanged. unsupported
-  /// without a drafter.
-  virtual Result<std::vector<Draft>> draft(const Sequence& sequence, Token next, size_t depth) const = 0;
+  /// Proposes tokens; the sequence is unchanged. Errors: unsupported without a drafter, not_finite if the
+  /// drafter computes NaN.
+  virtual Result<std::vector<Draft>> draft(const Sequence& sequence, const DraftRequest& request) const = 0;
 
   virtual Result<std::shared_ptr<const StateImage>> snapshot(const Sequence& sequence) const = 0;
   virtual Result<void> restore(Sequence& sequence, const StateImage& image) const = 0;

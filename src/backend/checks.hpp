@@ -1,6 +1,7 @@
 // What every backend asks of the arguments of a call before it computes anything.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -68,20 +69,29 @@ inline Result<void> check_decode(std::span<const DecodeRow> rows, size_t logit_v
   return {};
 }
 
-inline Result<void> check_has_logits(const Sequence& sequence) {
-  if (sequence.logit_summary() != nullptr) return {};
-  return fail(ErrorCode::invalid_argument, "there are no logits at position {}", sequence.position());
+inline Result<void> check_verify(std::span<const Token> tokens, uint32_t vocabulary) {
+  DS4_TRY(check_tokens(tokens, vocabulary));
+  if (tokens.size() <= max_decode_rows) return {};
+  return fail(ErrorCode::invalid_argument, "{} tokens are too many to verify; the most are {}", tokens.size(),
+              max_decode_rows);
 }
 
-/// The sequence has logits, and a token can be chosen from them.
-inline Result<void> check_choice(const Sequence& sequence) {
-  DS4_TRY(check_has_logits(sequence));
-  const sampling::LogitSummary& summary = *sequence.logit_summary();
+inline Result<void> check_has_logits(const Sequence& sequence, size_t behind = 0) {
+  if (sequence.logit_summary(behind) != nullptr) return {};
+  return fail(ErrorCode::invalid_argument, "there are no logits at position {}",
+              sequence.position() - std::min(behind, sequence.position()));
+}
+
+/// The sequence has logits after the token `behind` tokens before the last, and a token can be chosen from
+/// them.
+inline Result<void> check_choice(const Sequence& sequence, size_t behind = 0) {
+  DS4_TRY(check_has_logits(sequence, behind));
+  const sampling::LogitSummary& summary = *sequence.logit_summary(behind);
   if (!summary.has_nan && summary.best >= 0) return {};
   return fail(ErrorCode::not_finite,
               "position {}: the model computed {} instead of logits; its weights or this session's state are "
               "damaged",
-              sequence.position(), summary.has_nan ? "NaN" : "no finite value");
+              sequence.position() - behind, summary.has_nan ? "NaN" : "no finite value");
 }
 
 /// The place for the logits of one sequence that has some.

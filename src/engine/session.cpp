@@ -131,7 +131,7 @@ Result<Token> Session::argmax() const {
 Result<Token> Session::sample(const SamplingParams& params, Rng& rng) const {
   DS4_TRY(backend::check_choice(*impl_->sequence));
   const float uniform = sampling::is_greedy(params) ? 0.0f : rng.uniform();
-  return impl_->engine->backend->sample(*impl_->sequence, params, uniform);
+  return impl_->engine->backend->sample(*impl_->sequence, params, uniform, 0);
 }
 
 Result<std::span<const float>> Session::logits() const {

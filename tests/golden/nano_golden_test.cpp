@@ -181,7 +181,8 @@ class NanoGoldenTest : public ::testing::Test {
 
   static void check_drafts(NanoModel& nano, const NanoGolden& golden, Pass& pass, double bound) {
     const auto& expected = golden.values().at("mtp");
-    const auto drafts = nano.backend->draft(*pass.sequence, expected.at("next").to_number<Token>(), 2);
+    const auto drafts = nano.backend->draft(
+        *pass.sequence, {.next = expected.at("next").to_number<Token>(), .depth = 2, .logits = true});
     ASSERT_TRUE(drafts) << drafts.error().message;
     for (size_t i = 0; i < 2; ++i) {
       const std::string name = "draft" + std::to_string(i + 1);

@@ -166,8 +166,8 @@ TEST_F(NanoPathsTest, DraftsDoNotDependOnThePathOrChangeIt) {
   auto whole = model->sequence(), single = model->sequence();
   model->prefill(*whole, {tokens.data(), 299});
   for (size_t i = 0; i < 299; ++i) model->decode(*single, tokens[i]);
-  const auto a = must(model->backend->draft(*whole, tokens[299], 3));
-  const auto b = must(model->backend->draft(*single, tokens[299], 3));
+  const auto a = must(model->backend->draft(*whole, {.next = tokens[299], .depth = 3, .logits = true}));
+  const auto b = must(model->backend->draft(*single, {.next = tokens[299], .depth = 3, .logits = true}));
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(a[i].logits, b[i].logits) << i;
   EXPECT_EQ(model->decode(*whole, tokens[299]), model->decode(*single, tokens[299]));
 }
@@ -184,17 +184,27 @@ TEST_F(NanoPathsTest, RetractedTokensLeaveNoTrace) {
     for (const size_t accepted : {0ul, 1ul, 2ul, 5ul, 15ul}) {
       std::vector<Token> rows(wrong);
       std::copy_n(tokens.begin() + static_cast<ptrdiff_t>(sequence->position()), accepted, rows.begin());
-      const auto verified = model->prefill(*sequence, rows, rows.size());
+      must(model->backend->verify(*sequence, rows));
+      std::vector<Token> best;
+      for (size_t behind = rows.size(); behind-- > 0;) best.push_back(sequence->logit_summary(behind)->best);
+      EXPECT_EQ(sequence->logit_summary(rows.size()), nullptr);
       must(model->backend->retract(*sequence, rows.size() - accepted));
+      EXPECT_EQ(sequence->logit_summary() == nullptr, accepted == 0);
+      std::vector<float> logits, kept(model->shape.vocabulary);
       for (size_t i = 0; i < accepted; ++i) {
-        const auto logits = model->decode(*expected, rows[i]);
-        ASSERT_TRUE(std::equal(logits.begin(), logits.end(),
-                               verified.begin() + static_cast<ptrdiff_t>(i * model->shape.vocabulary)))
-            << length << " + " << i;
+        logits = model->decode(*expected, rows[i]);
+        ASSERT_EQ(argmax(logits), best[i]) << length << " + " << i;
+      }
+      if (accepted > 0) {
+        must(model->backend->logits(*sequence, kept));
+        EXPECT_EQ(kept, logits) << length << ", " << accepted << " accepted";
+        EXPECT_EQ(must(model->backend->sample(*sequence, {0.8f, 40, 0.9f, 0}, 0.75f, 0)),
+                  must(model->backend->sample(*expected, {0.8f, 40, 0.9f, 0}, 0.75f, 0)));
       }
       ASSERT_EQ(sequence->position(), expected->position());
-      const auto drafts = must(model->backend->draft(*sequence, 7, 2));
-      const auto expected_drafts = must(model->backend->draft(*expected, 7, 2));
+      const auto drafts = must(model->backend->draft(*sequence, {.next = 7, .depth = 2, .logits = true}));
+      const auto expected_drafts =
+          must(model->backend->draft(*expected, {.next = 7, .depth = 2, .logits = true}));
       EXPECT_EQ(drafts[1].logits, expected_drafts[1].logits) << length << ", " << accepted << " accepted";
     }
     EXPECT_EQ(model->decode(*sequence, 9), model->decode(*expected, 9)) << length;

@@ -30,24 +30,31 @@ class CpuSequence final : public backend::Sequence {
  public:
   explicit CpuSequence(SequenceState initial) : state(std::move(initial)) {}
   size_t position() const override { return state.position; }
-  size_t state_bytes() const override { return state.memory_bytes() + logits.memory_bytes(); }
-  const sampling::LogitSummary* logit_summary() const override {
-    return position() > 0 && logits.values != nullptr ? &logits.summary : nullptr;
+  size_t state_bytes() const override {
+    size_t bytes = state.memory_bytes();
+    for (const KeptLogits& row : logits) bytes += row.memory_bytes();
+    return bytes;
+  }
+  using Sequence::logit_summary;
+  const sampling::LogitSummary* logit_summary(size_t behind) const override {
+    return position() > 0 && behind < logits.size() ? &logits[logits.size() - 1 - behind].summary : nullptr;
   }
   void clear() override { state.position = 0; }  // a pass that starts at 0 starts from an empty state
 
   SequenceState state;
-  KeptLogits logits;
+  std::vector<KeptLogits> logits;  // of the newest tokens, the last one's last
 };
 
 class CpuStateImage final : public backend::StateImage {
  public:
-  explicit CpuStateImage(const CpuSequence& source) : state(source.state), logits(source.logits) {}
+  explicit CpuStateImage(const CpuSequence& source) : state(source.state) {
+    if (!source.logits.empty()) logits = source.logits.back();
+  }
   size_t position() const override { return state.position; }
   size_t size_bytes() const override { return state.memory_bytes() + logits.memory_bytes(); }
 
   const SequenceState state;
-  const KeptLogits logits;
+  KeptLogits logits;
 };
 
 class CpuBackend final : public backend::Backend {
@@ -83,32 +90,14 @@ class CpuBackend final : public backend::Backend {
 
   Result<void> prefill(backend::Sequence& sequence, std::span<const Token> tokens, size_t logit_rows,
                        std::span<float> logits, const backend::EvalControl& control) const override {
-    auto& target = static_cast<CpuSequence&>(sequence);
-    SequenceState& state = target.state;
     DS4_TRY(backend::check_prefill(tokens, logit_rows, logits.size(), shape_.vocabulary));
     DS4_TRY(backend::prepare_capture(control.capture, tokens.size(), shape_.layers, shape_.width));
-    const std::lock_guard lock(mutex_);
-    try {
-      const SequenceState before = state;  // layers advance one after the other: undone as a whole
-      Batch batch;
-      batch.add(state, state.position, tokens, sequence.steering);
-      if (!run(batch, control)) {
-        state = before;
-        return fail(ErrorCode::cancelled, "prefill was cancelled at token {}", before.position);
-      }
-      const size_t row = model::streams * static_cast<size_t>(shape_.width);
-      const size_t computed = std::max<size_t>(logit_rows, 1);
-      const auto values =
-          compute_logits(scratch_.streams.data() + (tokens.size() - computed) * row, computed);
-      std::copy_n(values.begin(), logit_rows * shape_.vocabulary, logits.begin());
-      target.logits = keep(std::span(values).last(shape_.vocabulary));
-      finish(batch);
-      return {};
-    } catch (const std::bad_alloc&) {
-      // A half-advanced state is worse than none: what was copied before the call may not fit a second time.
-      state.position = 0;
-      return out_of_memory("a prefill chunk");
-    }
+    return append(static_cast<CpuSequence&>(sequence), tokens, {logit_rows, 1, logits}, control);
+  }
+
+  Result<void> verify(backend::Sequence& sequence, std::span<const Token> tokens) const override {
+    DS4_TRY(backend::check_verify(tokens, shape_.vocabulary));
+    return append(static_cast<CpuSequence&>(sequence), tokens, {0, tokens.size(), {}}, {});
   }
 
   Result<void> decode(std::span<const backend::DecodeRow> rows, std::span<float> logits) const override {
@@ -138,21 +127,22 @@ class CpuBackend final : public backend::Backend {
   Result<void> retract(backend::Sequence& sequence, size_t count) const override {
     auto& target = static_cast<CpuSequence&>(sequence);
     if (!target.state.retract(count)) return backend::cannot_retract(count, target.state.position);
-    if (count > 0) target.logits = {};
+    target.logits.resize(target.logits.size() - std::min(count, target.logits.size()));
     return {};
   }
 
   Result<void> logits(const backend::Sequence& sequence, std::span<float> out) const override {
     DS4_TRY(backend::check_logits(sequence, out.size(), shape_.vocabulary));
-    const auto& values = *static_cast<const CpuSequence&>(sequence).logits.values;
+    const auto& values = *static_cast<const CpuSequence&>(sequence).logits.back().values;
     std::copy(values.begin(), values.end(), out.begin());
     return {};
   }
 
-  Result<Token> sample(const backend::Sequence& sequence, const SamplingParams& params,
-                       float uniform) const override {
-    DS4_TRY(backend::check_choice(sequence));
-    const KeptLogits& logits = static_cast<const CpuSequence&>(sequence).logits;
+  Result<Token> sample(const backend::Sequence& sequence, const SamplingParams& params, float uniform,
+                       size_t behind) const override {
+    DS4_TRY(backend::check_choice(sequence, behind));
+    const auto& kept = static_cast<const CpuSequence&>(sequence).logits;
+    const KeptLogits& logits = kept[kept.size() - 1 - behind];
     if (sampling::is_greedy(params)) return logits.summary.best;
     try {
       return sampling::draw(*logits.values, params, uniform);
@@ -161,16 +151,16 @@ class CpuBackend final : public backend::Backend {
     }
   }
 
-  Result<std::vector<backend::Draft>> draft(const backend::Sequence& sequence, Token next,
-                                            size_t depth) const override {
+  Result<std::vector<backend::Draft>> draft(const backend::Sequence& sequence,
+                                            const backend::DraftRequest& request) const override {
     const SequenceState& state = static_cast<const CpuSequence&>(sequence).state;
     if (!weights_.drafter) return fail(ErrorCode::unsupported, "no drafter (MTP) is loaded");
     if (state.position == 0)
       return fail(ErrorCode::invalid_argument, "nothing to draft from: the sequence is empty");
-    DS4_TRY(backend::check_tokens({&next, 1}, shape_.vocabulary));
+    DS4_TRY(backend::check_tokens({&request.next, 1}, shape_.vocabulary));
     const std::lock_guard lock(mutex_);
     try {
-      return make_drafts(context(), state, next, depth);
+      return make_drafts(context(), state, request);
     } catch (const std::bad_alloc&) {
       return out_of_memory("a draft");
     }
@@ -191,7 +181,7 @@ class CpuBackend final : public backend::Backend {
       auto& target = static_cast<CpuSequence&>(sequence);
       const auto& source = static_cast<const CpuStateImage&>(image);
       target.state = source.state;
-      target.logits = source.logits;
+      target.logits.assign(1, source.logits);
       return {};
     } catch (const std::bad_alloc&) {
       return out_of_memory("a restored state");
@@ -216,6 +206,40 @@ class CpuBackend final : public backend::Backend {
 
   static Error out_of_memory(const char* what) {
     return fail(ErrorCode::out_of_memory, "not enough memory for {}", what);
+  }
+
+  // Of the last tokens of a call: how many rows of logits are copied to `out`, how many stay with the
+  // sequence.
+  struct WantedLogits {
+    size_t copied = 0, kept = 1;
+    std::span<float> out;
+  };
+
+  Result<void> append(CpuSequence& target, std::span<const Token> tokens, const WantedLogits& wanted,
+                      const backend::EvalControl& control) const {
+    SequenceState& state = target.state;
+    const std::lock_guard lock(mutex_);
+    try {
+      const SequenceState before = state;  // layers advance one after the other: undone as a whole
+      Batch batch;
+      batch.add(state, state.position, tokens, target.steering);
+      if (!run(batch, control)) {
+        state = before;
+        return fail(ErrorCode::cancelled, "prefill was cancelled at token {}", before.position);
+      }
+      const size_t row = model::streams * static_cast<size_t>(shape_.width);
+      const size_t computed = std::max(wanted.copied, wanted.kept);
+      const auto values =
+          compute_logits(scratch_.streams.data() + (tokens.size() - computed) * row, computed);
+      std::copy_n(values.begin(), wanted.copied * shape_.vocabulary, wanted.out.begin());
+      target.logits = keep(std::span(values).last(wanted.kept * shape_.vocabulary));
+      finish(batch);
+      return {};
+    } catch (const std::bad_alloc&) {
+      // A half-advanced state is worse than none: what was copied before the call may not fit a second time.
+      state.position = 0;
+      return out_of_memory("a prefill chunk");
+    }
   }
 
   // All layers over the batch; false if cancelled between two of them.
@@ -244,8 +268,15 @@ class CpuBackend final : public backend::Backend {
     return values;
   }
 
-  static KeptLogits keep(std::span<const float> row) {
-    return {std::make_shared<const std::vector<float>>(row.begin(), row.end()), sampling::summarize(row)};
+  // Of rows [n][V].
+  std::vector<KeptLogits> keep(std::span<const float> rows) const {
+    std::vector<KeptLogits> kept;
+    for (; !rows.empty(); rows = rows.subspan(shape_.vocabulary)) {
+      const auto row = rows.first(shape_.vocabulary);
+      kept.push_back(
+          {std::make_shared<const std::vector<float>>(row.begin(), row.end()), sampling::summarize(row)});
+    }
+    return kept;
   }
 
   void finish(const Batch& batch) const {

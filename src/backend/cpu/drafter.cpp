@@ -1,11 +1,14 @@
 #include "backend/cpu/drafter.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <new>
 
 #include "backend/cpu/rms_norm.hpp"
 #include "backend/cpu/vector_ops.hpp"
+#include "base/error.hpp"
 #include "format/number_formats.hpp"
+#include "sampling/draw.hpp"
 
 namespace ds4::cpu {
 namespace {
@@ -49,6 +52,15 @@ void seed_rows(const ForwardContext& context, const Batch& batch, const std::vec
                 [](const Segment& segment) -> LayerState& { return segment.state->drafter->layer; });
 }
 
+// By how much the best logit exceeds the second largest.
+float margin(std::span<const float> logits, const sampling::LogitSummary& summary) {
+  float second = -std::numeric_limits<float>::infinity();
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (static_cast<Token>(i) != summary.best) second = std::max(second, logits[i]);
+  }
+  return summary.maximum - second;
+}
+
 }  // namespace
 
 void update_drafter(const ForwardContext& context, const Batch& batch) {
@@ -80,8 +92,8 @@ void update_drafter(const ForwardContext& context, const Batch& batch) {
   if (pairs.size() > 0) seed_rows(context, pairs, streams);
 }
 
-std::vector<backend::Draft> make_drafts(const ForwardContext& context, const SequenceState& state, Token next,
-                                        size_t depth) {
+Result<std::vector<backend::Draft>> make_drafts(const ForwardContext& context, const SequenceState& state,
+                                                const backend::DraftRequest& request) {
   const Drafter& drafter = *context.weights.drafter;
   const size_t row = model::streams * static_cast<size_t>(context.shape.width),
                vocabulary = context.shape.vocabulary;
@@ -90,8 +102,8 @@ std::vector<backend::Draft> make_drafts(const ForwardContext& context, const Seq
   std::vector<float> streams(newest, newest + row);
   const auto layer_state = [&](const Segment&) -> LayerState& { return scratch_state.drafter->layer; };
   std::vector<backend::Draft> drafts;
-  Token token = next;
-  for (size_t i = 0; i < depth; ++i) {
+  Token token = request.next;
+  for (size_t i = 0; i < request.depth; ++i) {
     Batch batch;
     batch.add(scratch_state, state.position - 1 + i, {&token, 1});
     set_positions(context, batch);
@@ -101,9 +113,15 @@ std::vector<backend::Draft> make_drafts(const ForwardContext& context, const Seq
     backend::Draft draft;
     draft.logits.resize(vocabulary);
     output_logits(context, drafter.hc_head, drafter.norm, streams.data(), 1, draft.logits.data());
-    token =
-        static_cast<Token>(std::max_element(draft.logits.begin(), draft.logits.end()) - draft.logits.begin());
-    draft.token = token;
+    const sampling::LogitSummary summary = sampling::summarize(draft.logits);
+    if (summary.has_nan || summary.best < 0) {
+      return fail(ErrorCode::not_finite, "the drafter (MTP) computed {} instead of logits",
+                  summary.has_nan ? "NaN" : "no finite value");
+    }
+    token = draft.token = summary.best;
+    draft.margin = margin(draft.logits, summary);
+    if (i > 0 && draft.margin < request.min_margin) break;
+    if (!request.logits) draft.logits.clear();
     drafts.push_back(std::move(draft));
   }
   return drafts;

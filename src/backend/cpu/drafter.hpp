@@ -17,8 +17,8 @@ namespace ds4::cpu {
 /// whose next token is now known, and keeps the streams of the newest token of each sequence.
 void update_drafter(const ForwardContext& context, const Batch& batch);
 
-/// Proposes `depth` tokens after `next`, each from the drafter's own streams and the draft before.
-std::vector<backend::Draft> make_drafts(const ForwardContext& context, const SequenceState& state, Token next,
-                                        size_t depth);
+/// Proposes tokens, each from the drafter's own streams and the draft before. not_finite if it computes NaN.
+Result<std::vector<backend::Draft>> make_drafts(const ForwardContext& context, const SequenceState& state,
+                                                const backend::DraftRequest& request);
 
 }  // namespace ds4::cpu

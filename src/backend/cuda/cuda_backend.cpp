@@ -122,13 +122,32 @@ class CudaBackend final : public backend::Backend {
       std::vector<KeptLogits*> kept;
       for (const backend::DecodeRow& row : rows) {
         CudaState& state = static_cast<CudaSequence&>(*row.sequence).state;
-        kept.push_back(&state.logits);
+        state.logits.resize(1);
+        kept.push_back(&state.logits.front());
         ++state.position;
       }
       last_logits_.keep(computed, kept);
       return {};
     } catch (const CudaFailure& failure) {
       for (const backend::DecodeRow& row : rows) row.sequence->clear();
+      return failure.error;
+    }
+  }
+
+  Result<void> verify(backend::Sequence& sequence, std::span<const Token> tokens) const override {
+    DS4_TRY(backend::check_verify(tokens, shape_.vocabulary));
+    auto& state = static_cast<CudaSequence&>(sequence);
+    const std::lock_guard lock(mutex_);
+    try {
+      if (state.position() == 0) state.initialise(stream_.get());
+      advance(state, tokens);
+      state.state.logits.resize(tokens.size());
+      std::vector<KeptLogits*> kept;
+      for (KeptLogits& row : state.state.logits) kept.push_back(&row);
+      last_logits_.keep(pass_.logits(0, tokens.size()), kept);
+      return {};
+    } catch (const CudaFailure& failure) {
+      sequence.clear();
       return failure.error;
     }
   }
@@ -141,23 +160,30 @@ class CudaBackend final : public backend::Backend {
     DS4_TRY(backend::check_logits(sequence, out.size(), shape_.vocabulary));
     const std::lock_guard lock(mutex_);
     try {
-      last_logits_.fetch(static_cast<const CudaSequence&>(sequence).state.logits, out.data());
+      last_logits_.fetch(*static_cast<const CudaSequence&>(sequence).state.kept_logits(0), out.data());
       return {};
     } catch (const CudaFailure& failure) {
       return failure.error;
     }
   }
 
-  Result<Token> sample(const backend::Sequence& sequence, const SamplingParams& params,
-                       float uniform) const override {
-    DS4_TRY(backend::check_choice(sequence));
-    if (sampling::is_greedy(params)) return sequence.logit_summary()->best;
-    std::vector<float> values(shape_.vocabulary);
-    DS4_TRY(logits(sequence, values));
-    return sampling::draw(values, params, uniform);
+  Result<Token> sample(const backend::Sequence& sequence, const SamplingParams& params, float uniform,
+                       size_t behind) const override {
+    DS4_TRY(backend::check_choice(sequence, behind));
+    const KeptLogits& kept = *static_cast<const CudaSequence&>(sequence).state.kept_logits(behind);
+    if (sampling::is_greedy(params)) return kept.summary.best;
+    const std::lock_guard lock(mutex_);
+    try {
+      std::vector<float> values(shape_.vocabulary);
+      last_logits_.fetch(kept, values.data());
+      return sampling::draw(values, params, uniform);
+    } catch (const CudaFailure& failure) {
+      return failure.error;
+    }
   }
 
-  Result<std::vector<backend::Draft>> draft(const backend::Sequence&, Token, size_t) const override {
+  Result<std::vector<backend::Draft>> draft(const backend::Sequence&,
+                                            const backend::DraftRequest&) const override {
     return fail(ErrorCode::unsupported, "no drafter (MTP) is loaded");
   }
 
@@ -223,7 +249,8 @@ class CudaBackend final : public backend::Backend {
       row = computed + (count - 1) * shape_.vocabulary;
     }
     if (!last) return;
-    KeptLogits* const kept = &state.state.logits;
+    state.state.logits.resize(1);
+    KeptLogits* const kept = &state.state.logits.front();
     last_logits_.keep(row != nullptr ? row : pass_.logits(rows - 1, 1), {&kept, 1});
   }
 

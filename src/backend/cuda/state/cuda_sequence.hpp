@@ -37,11 +37,13 @@ struct ArenaLayout {
 struct CudaState {
   uint64_t position = 0;
   std::vector<RowTable> compressed, index;  // per layer; empty tables where a layer has none
-  KeptLogits logits;
+  std::vector<KeptLogits> logits;           // of the newest tokens, the last one's last
 
   CudaState(const model::ModelShape& shape, const RowPools& pools);
   /// A copy that shares pages; both sides copy a page before they write to it again.
   CudaState share() const;
+  /// Of the token `behind` tokens before the last; null where there are none.
+  const KeptLogits* kept_logits(size_t behind) const;
   /// Of pages and logits.
   size_t shared_bytes() const;
 };
@@ -54,8 +56,10 @@ class CudaSequence final : public backend::Sequence {
 
   size_t position() const override { return state.position; }
   size_t state_bytes() const override { return arena.bytes() + state.shared_bytes(); }
-  const sampling::LogitSummary* logit_summary() const override {
-    return position() > 0 && state.logits.values != nullptr ? &state.logits.summary : nullptr;
+  using Sequence::logit_summary;
+  const sampling::LogitSummary* logit_summary(size_t behind) const override {
+    const KeptLogits* kept = state.kept_logits(behind);
+    return kept == nullptr ? nullptr : &kept->summary;
   }
   void clear() override { state.position = 0; }
 
