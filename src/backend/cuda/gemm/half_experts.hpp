@@ -1,5 +1,5 @@
 // The feed-forward products of a mixture-of-experts layer for a prefill pass: tokens grouped by expert,
-// weights decoded to F16 in shared memory once per tile, tensor cores with F32 sums.
+// weights decoded to F16 in registers once per tile, tensor cores with F32 sums.
 #pragma once
 
 #include "backend/cuda/gemm/half_gemm.hpp"
@@ -27,7 +27,9 @@ size_t half_experts_scratch_bytes(uint32_t tokens, uint32_t experts, uint32_t ex
 
 /// out[r] = sum over k, ascending, of weights[r][k] * down_k(silu(min(gate, 10)) * clamp(up, -10, 10)), then
 /// the shared expert with weight 1 (docs/model.md §8). Any matrix type, of its own for routed and shared. A
-/// token's results do not depend on the other tokens of the pass. cudaErrorInvalidValue when shapes disagree.
-cudaError_t half_experts(const HalfExperts& arguments, cudaStream_t stream);
+/// token's results do not depend on the other tokens of the pass. At most 65,535 tokens; x and out aligned to
+/// 16 bytes. cudaErrorInvalidValue when shapes disagree.
+cudaError_t half_experts(const HalfExperts& arguments, cudaStream_t stream,
+                         HalfGemmKernel kernel = HalfGemmKernel::best);
 
 }  // namespace ds4::cuda

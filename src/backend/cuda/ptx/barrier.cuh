@@ -2,8 +2,8 @@
 // them (sm_90).
 //
 // A barrier counts arrivals of its phase; once all have come and all expected bytes are there, the next phase
-// begins. Waiting names the parity of the phase that must be over: 0 for the first. Source: PTX ISA,
-// "mbarrier".
+// begins. Counting arrivals needs sm_80, the rest sm_90. Waiting names the parity of the phase that must be
+// over: 0 for the first. Source: PTX ISA, "mbarrier".
 #pragma once
 
 #include <cstdint>
@@ -49,7 +49,11 @@ __device__ __forceinline__ bool barrier_is_over(uint64_t* barrier, uint32_t pari
   uint32_t over;
   asm volatile(
       "{\n.reg .pred p;\n"
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+      "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+#else
       "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+#endif
       "selp.b32 %0, 1, 0, p;\n}\n"
       : "=r"(over)
       : "r"(shared_address(barrier)), "r"(parity)

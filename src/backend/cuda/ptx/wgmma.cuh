@@ -19,11 +19,15 @@ namespace ds4::cuda {
 
 /// Descriptor of a swizzled tile; `column` (a multiple of 16, below 64) is where the product begins in its
 /// rows, and the first row a multiple of 8.
-__device__ __forceinline__ uint64_t wgmma_tile(const void* tile, uint32_t column = 0) {
-  const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(tile)) + 2 * column;
+__device__ __forceinline__ uint64_t wgmma_tile(uint32_t shared_address, uint32_t column = 0) {
+  const uint32_t address = shared_address + 2 * column;
   constexpr uint64_t swizzle_128_bytes = uint64_t{1} << 62;
   constexpr uint64_t bytes_of_8_rows = uint64_t{1024 / 16} << 32;
   return swizzle_128_bytes | bytes_of_8_rows | uint64_t{1} << 16 | (address & 0x3ffffu) >> 4;
+}
+
+__device__ __forceinline__ uint64_t wgmma_tile(const void* tile, uint32_t column = 0) {
+  return wgmma_tile(static_cast<uint32_t>(__cvta_generic_to_shared(tile)), column);
 }
 
 /// The same tile 16 columns on.
@@ -111,6 +115,18 @@ __device__ __forceinline__ void wgmma_f16(float (&c)[16], const uint32_t (&a)[4]
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
 }
 
+/// n = 48, a in registers.
+__device__ __forceinline__ void wgmma_f16(float (&c)[24], const uint32_t (&a)[4], uint64_t b, bool add) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %29, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n48k16.f32.f16.f16 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,"
+      "%23}"
+      ", {%24, %25, %26, %27}, %28, p, 1, 1, 0;\n}\n"
+      : DS4_ACCUMULATORS_16(c, 0), DS4_ACCUMULATORS_8(c, 16)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
+}
+
 /// n = 64.
 __device__ __forceinline__ void wgmma_f16(float (&c)[32], uint64_t a, uint64_t b, bool add) {
   asm volatile(
@@ -130,6 +146,44 @@ __device__ __forceinline__ void wgmma_f16(float (&c)[32], const uint32_t (&a)[4]
       "%25,%26,%27,%28,%29,%30,%31}"
       ", {%32, %33, %34, %35}, %36, p, 1, 1, 0;\n}\n"
       : DS4_ACCUMULATORS_32(c, 0)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
+}
+
+/// n = 80, a in registers.
+__device__ __forceinline__ void wgmma_f16(float (&c)[40], const uint32_t (&a)[4], uint64_t b, bool add) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %45, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n80k16.f32.f16.f16 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,"
+      "%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39}"
+      ", {%40, %41, %42, %43}, %44, p, 1, 1, 0;\n}\n"
+      : DS4_ACCUMULATORS_32(c, 0), DS4_ACCUMULATORS_8(c, 32)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
+}
+
+/// n = 96, a in registers.
+__device__ __forceinline__ void wgmma_f16(float (&c)[48], const uint32_t (&a)[4], uint64_t b, bool add) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %53, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,"
+      "%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,"
+      "%44,%45,%46,%47}"
+      ", {%48, %49, %50, %51}, %52, p, 1, 1, 0;\n}\n"
+      : DS4_ACCUMULATORS_32(c, 0), DS4_ACCUMULATORS_16(c, 32)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
+}
+
+/// n = 112, a in registers.
+__device__ __forceinline__ void wgmma_f16(float (&c)[56], const uint32_t (&a)[4], uint64_t b, bool add) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %61, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n112k16.f32.f16.f16 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,"
+      "%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,"
+      "%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55}"
+      ", {%56, %57, %58, %59}, %60, p, 1, 1, 0;\n}\n"
+      : DS4_ACCUMULATORS_32(c, 0), DS4_ACCUMULATORS_16(c, 32), DS4_ACCUMULATORS_8(c, 48)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
 }
 

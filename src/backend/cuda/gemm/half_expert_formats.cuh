@@ -1,0 +1,387 @@
+// How a lane decodes its 32 columns of a weight row to F16 tensor-core fragments, for every format.
+//
+// A step is 128 columns of a row; lane c (of four) owns its columns 32 c .. 32 c + 31 and decodes them in
+// four octets. An octet e0 .. e7 gives the pairs {e0, e2}, {e1, e3}, {e4, e6}, {e5, e7}: the order of columns
+// of half_expert_scratch.cuh. Each format has
+//   staged                    codes come through shared memory, `row_bytes` of a row and step
+//   pitch                     bytes from one staged row to the next, so that lanes do not meet in a bank
+//   Loaded  load(...)         the scales as they lie in memory, a step ahead of their use
+//   Block   prepare(...)      scales in F16, and codes
+//   decode<octet>(block, ...) the four pairs
+// Scales are rounded to F16 and limited so that weights are finite; then a weight is rounded once.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "backend/cuda/device_types.hpp"
+#include "backend/cuda/gemv/iq2_tables.cuh"
+
+namespace ds4::cuda {
+
+using format::TensorType;
+
+/// A matrix of all experts.
+struct ExpertWeights {
+  const uint8_t* quants;
+  const uint8_t* scales;
+  const uint8_t* extras;
+  uint32_t cols;
+};
+
+__device__ __forceinline__ __half2 half2_of(uint32_t pair) {
+  return *reinterpret_cast<const __half2*>(&pair);
+}
+__device__ __forceinline__ uint32_t bits_of(__half2 pair) {
+  return *reinterpret_cast<const uint32_t*>(&pair);
+}
+__device__ __forceinline__ float value_of_half(uint32_t bits) {
+  return __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
+}
+/// Both halves, of a magnitude of at most `limit`.
+__device__ __forceinline__ __half2 limited(float low, float high, float limit) {
+  return __floats2half2_rn(fminf(fmaxf(low, -limit), limit), fminf(fmaxf(high, -limit), limit));
+}
+/// (a & mask) | bits in one instruction.
+__device__ __forceinline__ uint32_t mask_or(uint32_t a, uint32_t mask, uint32_t bits) {
+  uint32_t out;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(out) : "r"(a), "r"(mask), "r"(bits));
+  return out;
+}
+/// Integers 0 .. 1023 in the mantissas of 1024 .. 2047.
+inline constexpr uint32_t half_integers = 0x64006400u;
+
+__device__ __forceinline__ void prefetch_l2(const uint8_t* address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+}
+/// 16 bytes of shared memory: a lane's codes of two octets, read when the first of them is decoded.
+__device__ __forceinline__ uint4 load_staged(uint32_t address) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(address));
+  return v;
+}
+
+template <TensorType type>
+struct HalfFormat;
+
+template <>
+struct HalfFormat<TensorType::q8_0> {
+  static constexpr bool staged = true;
+  static constexpr uint32_t row_bytes = 128;
+  static constexpr uint32_t pitch = 144;
+  struct Loaded {
+    unsigned short d;
+  };
+  struct Block {
+    uint4 q;
+    __half2 d;
+  };
+  /// Brings the scales of a step to L2.
+  static __device__ __forceinline__ void prefetch(const ExpertWeights& w, uint32_t row, uint32_t step) {
+    prefetch_l2(w.scales + (size_t{row} * (w.cols / 32) + 4 * step) * 2);
+  }
+  static __device__ __forceinline__ Loaded load(const ExpertWeights& w, uint32_t row, uint32_t step,
+                                                uint32_t c) {
+    const uint32_t blocks = w.cols / 32;
+    const size_t block = size_t{row} * blocks + min(4 * step + c, blocks - 1);
+    return {__ldg(reinterpret_cast<const unsigned short*>(w.scales) + block)};
+  }
+  static __device__ __forceinline__ void prepare(Block& b, const Loaded& loaded, uint32_t, uint32_t,
+                                                 uint32_t) {
+    const float d = value_of_half(loaded.d);
+    b.d = limited(d, d, 511.0f);
+  }
+  template <uint32_t octet>
+  static __device__ __forceinline__ void decode(Block& b, uint32_t row, uint32_t c, uint32_t,
+                                                uint32_t (&out)[4]) {
+    if constexpr (octet % 2 == 0) b.q = load_staged(row + 32 * c + 8 * octet);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const uint32_t word =
+          (octet % 2 == 0 ? (i == 0 ? b.q.x : b.q.y) : (i == 0 ? b.q.z : b.q.w)) ^ 0x80808080u;
+      const __half2 bias = half2_of(0xe480e480u);  // -(1024 + 128)
+      const __half2 even = half2_of(permute_bytes(word, half_integers >> 8, 0x4240u));
+      const __half2 odd = half2_of(permute_bytes(word, half_integers >> 8, 0x4341u));
+      out[2 * i] = bits_of(__hmul2_rn(__hadd2_rn(even, bias), b.d));
+      out[2 * i + 1] = bits_of(__hmul2_rn(__hadd2_rn(odd, bias), b.d));
+    }
+  }
+};
+
+template <>
+struct HalfFormat<TensorType::mxfp4> {
+  static constexpr bool staged = true;
+  static constexpr uint32_t row_bytes = 64;
+  static constexpr uint32_t pitch = 64;
+  struct Loaded {
+    uint8_t exponent;
+  };
+  struct Block {
+    uint4 q;
+    __half2 d;
+  };
+  /// Brings the scales of a step to L2.
+  static __device__ __forceinline__ void prefetch(const ExpertWeights& w, uint32_t row, uint32_t step) {
+    prefetch_l2(w.scales + size_t{row} * (w.cols / 32) + 4 * step);
+  }
+  static __device__ __forceinline__ Loaded load(const ExpertWeights& w, uint32_t row, uint32_t step,
+                                                uint32_t c) {
+    const uint32_t blocks = w.cols / 32;
+    return {__ldg(w.scales + size_t{row} * blocks + min(4 * step + c, blocks - 1))};
+  }
+  /// 2^(e - 127), 0 for e = 0.
+  static __device__ __forceinline__ void prepare(Block& b, const Loaded& loaded, uint32_t row, uint32_t c,
+                                                 uint32_t) {
+    const float d = __uint_as_float(uint32_t{loaded.exponent} << 23);
+    b.d = limited(d, d, 8192.0f);
+    b.q = load_staged(row + 16 * c);
+  }
+  /// Codes s e e m at bits `at` and at + 16 of `word`: the value times 2^-14 as F16, subnormal where e e = 0.
+  template <int at>
+  static __device__ __forceinline__ uint32_t value(uint32_t word, __half2 d) {
+    const uint32_t magnitude = at <= 9 ? word << (9 - at) : word >> (at - 9);
+    const uint32_t sign = word << (12 - at);
+    const uint32_t bits = mask_or(magnitude, 0x0e000e00u, sign & 0x80008000u);
+    return bits_of(__hmul2_rn(__hmul2_rn(half2_of(bits), half2_of(0x74007400u)), d));  // 2^14
+  }
+  /// Bytes hold element j in the low nibble, j + 16 in the high one.
+  template <uint32_t octet>
+  static __device__ __forceinline__ void decode(Block& b, uint32_t, uint32_t, uint32_t, uint32_t (&out)[4]) {
+    constexpr int nibble = octet / 2 * 4;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const uint32_t word = octet % 2 == 0 ? (i == 0 ? b.q.x : b.q.y) : (i == 0 ? b.q.z : b.q.w);
+      out[2 * i] = value<nibble>(word, b.d);
+      out[2 * i + 1] = value<nibble + 8>(word, b.d);
+    }
+  }
+};
+
+template <>
+struct HalfFormat<TensorType::q4_k> {
+  static constexpr bool staged = true;
+  static constexpr uint32_t row_bytes = 64;
+  static constexpr uint32_t pitch = 64;
+  struct Loaded {
+    uint4 scales;
+  };
+  struct Block {
+    uint4 q;
+    __half2 scale_min;  // d * scale, -dmin * min
+  };
+  /// Brings the scales of a step to L2.
+  static __device__ __forceinline__ void prefetch(const ExpertWeights& w, uint32_t row, uint32_t step) {
+    prefetch_l2(w.scales + (size_t{row} * (w.cols / 256) + step / 2) * 16);
+  }
+  static __device__ __forceinline__ Loaded load(const ExpertWeights& w, uint32_t row, uint32_t step,
+                                                uint32_t) {
+    const size_t block = size_t{row} * (w.cols / 256) + step / 2;
+    return {__ldg(reinterpret_cast<const uint4*>(w.scales) + block)};
+  }
+  /// Sub-block c (even step) or 4 + c (odd step).
+  static __device__ __forceinline__ void prepare(Block& b, const Loaded& loaded, uint32_t, uint32_t c,
+                                                 uint32_t step) {
+    const uint4 s = loaded.scales;
+    const uint32_t at = 8 * c, low = s.y >> at, least_low = s.z >> at, high = s.w >> at;
+    const bool odd = step % 2 != 0;
+    const uint32_t scale = odd ? (high & 15u) | (low & 0xc0u) >> 2 : low & 63u;
+    const uint32_t least = odd ? (high >> 4 & 15u) | (least_low & 0xc0u) >> 2 : least_low & 63u;
+    const float d = value_of_half(s.x & 0xffffu), dmin = value_of_half(s.x >> 16);
+    const float ds = __fmul_rn(d, static_cast<float>(scale)), dm = __fmul_rn(dmin, static_cast<float>(least));
+    b.scale_min =
+        __floats2half2_rn(fminf(fmaxf(ds, -2000.0f), 2000.0f), fminf(fmaxf(-dm, -30000.0f), 30000.0f));
+  }
+  template <uint32_t octet>
+  static __device__ __forceinline__ void decode(Block& b, uint32_t row, uint32_t c, uint32_t,
+                                                uint32_t (&out)[4]) {
+    if constexpr (octet % 2 == 0) {
+      b.q = load_staged(row + c / 2 * 32 + 8 * octet);
+    }
+    const uint32_t shift = c % 2 * 4;
+    const __half2 scale = __low2half2(b.scale_min), least = __high2half2(b.scale_min);
+    const __half2 bias = half2_of(0xe400e400u);  // -1024
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const uint32_t word = octet % 2 == 0 ? (i == 0 ? b.q.x : b.q.y) : (i == 0 ? b.q.z : b.q.w);
+      const uint32_t even = mask_or(word >> shift, 0x000f000fu, half_integers);
+      const uint32_t odd = mask_or(word >> (shift + 8), 0x000f000fu, half_integers);
+      out[2 * i] = bits_of(__hfma2(__hadd2_rn(half2_of(even), bias), scale, least));
+      out[2 * i + 1] = bits_of(__hfma2(__hadd2_rn(half2_of(odd), bias), scale, least));
+    }
+  }
+};
+
+template <>
+struct HalfFormat<TensorType::q2_k> {
+  static constexpr bool staged = true;
+  static constexpr uint32_t row_bytes = 32;
+  static constexpr uint32_t pitch = 48;
+  struct Loaded {
+    unsigned short scales;  // of the lane's two sub-blocks of 16
+    uint32_t d;
+  };
+  struct Block {
+    uint4 q;
+    __half2 scale_min[2];  // d * scale, -dmin * min
+  };
+  /// Brings the scales of a step to L2.
+  static __device__ __forceinline__ void prefetch(const ExpertWeights& w, uint32_t row, uint32_t step) {
+    const size_t block = size_t{row} * (w.cols / 256) + step / 2;
+    prefetch_l2(w.scales + block * 16);
+    prefetch_l2(w.extras + block * 4);
+  }
+  static __device__ __forceinline__ Loaded load(const ExpertWeights& w, uint32_t row, uint32_t step,
+                                                uint32_t c) {
+    const size_t block = size_t{row} * (w.cols / 256) + step / 2;
+    const uint8_t* const scales = w.scales + block * 16 + step % 2 * 8 + 2 * c;
+    return {__ldg(reinterpret_cast<const unsigned short*>(scales)),
+            __ldg(reinterpret_cast<const uint32_t*>(w.extras) + block)};
+  }
+  static __device__ __forceinline__ void prepare(Block& b, const Loaded& loaded, uint32_t, uint32_t,
+                                                 uint32_t) {
+    const float d = value_of_half(loaded.d & 0xffffu), dmin = value_of_half(loaded.d >> 16);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const uint32_t s = uint32_t{loaded.scales} >> (8 * i);
+      const float ds = __fmul_rn(d, static_cast<float>(s & 15u));
+      const float dm = __fmul_rn(dmin, static_cast<float>(s >> 4 & 15u));
+      b.scale_min[i] = limited(ds, -dm, 10000.0f);
+    }
+  }
+  /// Byte j of a row and step holds columns j, j + 32, j + 64, j + 96, two bits each: c is the place.
+  template <uint32_t octet>
+  static __device__ __forceinline__ void decode(Block& b, uint32_t row, uint32_t c, uint32_t,
+                                                uint32_t (&out)[4]) {
+    if constexpr (octet % 2 == 0) b.q = load_staged(row + 8 * octet);
+    const __half2 scale = __low2half2(b.scale_min[octet / 2]), least = __high2half2(b.scale_min[octet / 2]);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const uint32_t word = (octet % 2 == 0 ? (i == 0 ? b.q.x : b.q.y) : (i == 0 ? b.q.z : b.q.w)) >> (2 * c);
+      // 1024 + q, and 1024 + 256 q.
+      const __half2 even = half2_of(mask_or(word, 0x00030003u, half_integers));
+      const __half2 odd = half2_of(mask_or(word, 0x03000300u, half_integers));
+      const __half2 even_code = __hadd2_rn(even, half2_of(0xe400e400u));
+      const __half2 odd_code = __hfma2(odd, half2_of(0x1c001c00u), half2_of(0xc400c400u));  // 1 / 256, -4
+      out[2 * i] = bits_of(__hfma2(even_code, scale, least));
+      out[2 * i + 1] = bits_of(__hfma2(odd_code, scale, least));
+    }
+  }
+};
+
+template <>
+struct HalfFormat<TensorType::iq2_xxs> {
+  static constexpr bool staged = true;
+  static constexpr uint32_t row_bytes = 32;
+  static constexpr uint32_t pitch = 32;
+  struct Loaded {
+    unsigned short d;
+  };
+  struct Block {
+    uint2 q;  // indices, signs and scale
+    __half2 d;
+  };
+  /// Brings the scales of a step to L2.
+  static __device__ __forceinline__ void prefetch(const ExpertWeights& w, uint32_t row, uint32_t step) {
+    prefetch_l2(w.extras + (size_t{row} * (w.cols / 256) + step / 2) * 2);
+  }
+  static __device__ __forceinline__ Loaded load(const ExpertWeights& w, uint32_t row, uint32_t step,
+                                                uint32_t) {
+    const size_t block = size_t{row} * (w.cols / 256) + step / 2;
+    return {__ldg(reinterpret_cast<const unsigned short*>(w.extras) + block)};
+  }
+  /// d (2 s + 1) times levels 1, 3.125, 5.375.
+  static __device__ __forceinline__ void prepare(Block& b, const Loaded& loaded, uint32_t row, uint32_t c,
+                                                 uint32_t) {
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(b.q.x), "=r"(b.q.y) : "r"(row + 8 * c));
+    const float odd = __fsub_rn(__uint_as_float(b.q.y >> 27 | 0x4b000001u), 8388608.0f);
+    const float d = __fmul_rn(value_of_half(loaded.d), odd);
+    b.d = limited(d, d, 12000.0f);
+  }
+  template <uint32_t octet>
+  static __device__ __forceinline__ void decode(Block& b, uint32_t, uint32_t, uint32_t tables,
+                                                uint32_t (&out)[4]) {
+    constexpr uint32_t select = 0x5504u | octet << 4;
+    const uint32_t lane = threadIdx.x % 32 * 4;
+    uint32_t grid, sign;
+    asm("ld.shared.u32 %0, [%1];" : "=r"(grid) : "r"(tables + permute_bytes(b.q.x, lane, select)));
+    asm("ld.shared.u32 %0, [%1 + 128];"
+        : "=r"(sign)
+        : "r"(tables + permute_bytes(b.q.y << octet, lane, select)));
+    const uint32_t selectors = grid ^ sign;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const uint32_t select_4 = i == 0 ? selectors : selectors >> 16;
+      // Low and high bytes of 0x3c00, 0x4240, 0x4560 and their negatives.
+      const uint32_t low = permute_bytes(0x00604000u, 0x00604000u, select_4);
+      const uint32_t high = permute_bytes(0x0045423cu, 0x00c5c2bcu, select_4);
+      out[2 * i] = bits_of(__hmul2_rn(half2_of(permute_bytes(low, high, 0x6240u)), b.d));
+      out[2 * i + 1] = bits_of(__hmul2_rn(half2_of(permute_bytes(low, high, 0x7351u)), b.d));
+    }
+  }
+};
+
+/// F32, F16, BF16: octets straight from memory.
+template <TensorType type>
+struct PlainHalfFormat {
+  static constexpr bool staged = false;
+  static constexpr uint32_t row_bytes = 0;
+  static constexpr uint32_t pitch = 0;
+  static constexpr uint32_t octet_bytes = type == TensorType::f32 ? 32 : 16;
+  struct Loaded {
+    const uint8_t* columns;
+  };
+  struct Block {
+    const uint8_t* columns;
+  };
+  static __device__ __forceinline__ Loaded load(const ExpertWeights& w, uint32_t row, uint32_t step,
+                                                uint32_t c) {
+    const uint32_t blocks = w.cols / 32;
+    const size_t block = size_t{row} * blocks + min(4 * step + c, blocks - 1);
+    return {w.quants + block * 4 * octet_bytes};
+  }
+  static __device__ __forceinline__ void prepare(Block& b, const Loaded& loaded, uint32_t, uint32_t,
+                                                 uint32_t) {
+    b.columns = loaded.columns;
+  }
+  static __device__ __forceinline__ uint32_t pack(uint32_t low, uint32_t high) {
+    return bits_of(limited(__uint_as_float(low), __uint_as_float(high), 65504.0f));
+  }
+  template <uint32_t octet>
+  static __device__ __forceinline__ void decode(Block& b, uint32_t, uint32_t, uint32_t, uint32_t (&out)[4]) {
+    const uint4* const from = reinterpret_cast<const uint4*>(b.columns + octet * octet_bytes);
+    if constexpr (type == TensorType::f32) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const uint4 v = __ldg(from + i);
+        out[2 * i] = pack(v.x, v.z);
+        out[2 * i + 1] = pack(v.y, v.w);
+      }
+    } else {
+      const uint4 v = __ldg(from);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const uint32_t a = i == 0 ? v.x : v.z, b2 = i == 0 ? v.y : v.w;
+        if constexpr (type == TensorType::f16) {
+          out[2 * i] = __byte_perm(a, b2, 0x5410);
+          out[2 * i + 1] = __byte_perm(a, b2, 0x7632);
+        } else {
+          out[2 * i] = pack(a << 16, b2 << 16);
+          out[2 * i + 1] = pack(a & 0xffff0000u, b2 & 0xffff0000u);
+        }
+      }
+    }
+  }
+};
+
+template <>
+struct HalfFormat<TensorType::f32> : PlainHalfFormat<TensorType::f32> {};
+template <>
+struct HalfFormat<TensorType::f16> : PlainHalfFormat<TensorType::f16> {};
+template <>
+struct HalfFormat<TensorType::bf16> : PlainHalfFormat<TensorType::bf16> {};
+
+}  // namespace ds4::cuda

@@ -1,0 +1,434 @@
+// The kernel of both expert products: gate and up with SwiGLU, and down.
+// Layout: activations and tiles in half_expert_scratch.cuh; weights in planes, experts one after the other. A
+// block multiplies 128 rows of gate and the same of up (down: 256 rows) with the up to 128 tokens of a tile.
+// Preconditions: half_experts.hpp. Bytes: a tile's weights once; its activations once for 128 rows, from L2.
+// Why: weights are the operand of 64 rows, so that any number of tokens is a width of the tensor cores, and
+// are decoded straight into registers, once for all tokens of the tile; only activations and codes pass
+// through shared memory. One warpgroup copies, some steps of 128 columns ahead and on into the next tile; two
+// warpgroups decode the next octets while the tensor cores multiply the last ones. Blocks take tiles from a
+// counter, since tiles differ in tokens; no result depends on which block makes it.
+#pragma once
+
+#include "backend/cuda/gemm/half_expert_formats.cuh"
+#include "backend/cuda/gemm/half_expert_product.hpp"
+#include "backend/cuda/ptx/async_copy.cuh"
+#include "backend/cuda/ptx/barrier.cuh"
+#include "backend/cuda/ptx/mma.cuh"
+#include "backend/cuda/ptx/wgmma.cuh"
+
+namespace ds4::cuda {
+
+namespace half_expert {
+
+inline constexpr uint32_t consumer_warps = 16;
+inline constexpr uint32_t consumer_threads = consumer_warps * 32;
+inline constexpr uint32_t producer_threads = 128;
+inline constexpr uint32_t kernel_threads = consumer_threads + producer_threads;
+inline constexpr uint32_t staged_rows = 256;  // 128 of each matrix
+inline constexpr uint32_t max_stages = 6;
+inline constexpr uint32_t x_row_bytes = 128;  // half a step: the rows of a swizzled tile
+inline constexpr float swiglu_limit = 10.0f;
+
+__host__ __device__ constexpr uint32_t stage_bytes(uint32_t tile_tokens, uint32_t pitch) {
+  return tile_tokens * 2 * x_row_bytes + staged_rows * pitch;
+}
+__host__ __device__ constexpr uint32_t table_bytes(TensorType type) {
+  return type == TensorType::iq2_xxs ? static_cast<uint32_t>(iq2_pairs_bytes) : 0;
+}
+
+/// What a block works on; count 0 ends.
+struct Work {
+  uint32_t expert, first, count, row_tile;
+};
+
+/// The ring of stages. Addresses are those of shared memory.
+template <bool warpgroup, TensorType type>
+struct Pipeline {
+  uint64_t* full;
+  uint64_t* empty;
+  Work* work;  // of the stage, valid in the first step of a tile
+  uint32_t buffer;
+  uint32_t stages;
+  uint32_t portable_tile_tokens;
+  uint32_t stage = 0;
+  uint32_t parity = 0;
+
+  __device__ __forceinline__ uint32_t tile_tokens() const {
+    return warpgroup ? max_half_tile_tokens : portable_tile_tokens;
+  }
+  /// Of half a step.
+  __device__ __forceinline__ uint32_t x_bytes() const { return tile_tokens() * x_row_bytes; }
+  __device__ __forceinline__ uint32_t x() const {
+    return buffer + stage * stage_bytes(tile_tokens(), HalfFormat<type>::pitch);
+  }
+  __device__ __forceinline__ uint32_t w() const { return x() + 2 * x_bytes(); }
+  __device__ __forceinline__ void wait_full() const { barrier_wait(full + stage, parity); }
+  /// By the producers, whose first pass over the stages finds them empty.
+  __device__ __forceinline__ void wait_empty() const { barrier_wait(empty + stage, parity ^ 1); }
+  __device__ __forceinline__ void advance() {
+    if (++stage == stages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+/// Staged row 16 * warp + 8 * r + g is row g + 8 r of a warp's fragments. For gate and up r is the matrix,
+/// and the features of a warp are neighbours in the permuted order.
+template <bool gate_up>
+__device__ __forceinline__ uint32_t matrix_of(uint32_t staged) {
+  return gate_up ? staged / 8 % 2 : 0;
+}
+template <bool gate_up>
+__device__ __forceinline__ uint32_t expert_row(uint32_t row_tile, uint32_t staged) {
+  if constexpr (!gate_up) return row_tile * staged_rows + staged;
+  const uint32_t g = staged % 8, warp = staged / 16;
+  return row_tile * 128 + g / 2 * 32 + warp / 2 * 4 + g % 2 * 2 + warp % 2;
+}
+
+__device__ __forceinline__ ExpertWeights weights_of(const DeviceMatrix& m) {
+  return {m.quants, m.scales, m.extras, m.cols};
+}
+
+/// Copies the codes of a step, 128 columns of 256 rows.
+template <TensorType type, bool gate_up>
+__device__ __forceinline__ void copy_codes(const HalfExpertProduct& p, const Work& work, uint32_t step,
+                                           uint32_t to) {
+  using Format = HalfFormat<type>;
+  const uint32_t t = threadIdx.x - consumer_threads, last = p.expert_rows - 1, cols = p.w[0].cols;
+  const uint32_t first_row = work.expert * p.expert_rows;
+  if constexpr (Format::staged) {
+    constexpr uint32_t row_chunks = Format::row_bytes / 16, rows_of_pass = producer_threads / row_chunks;
+    const uint32_t chunk = t % row_chunks;
+    const bool valid = step * expert_step_columns + chunk * (expert_step_columns / row_chunks) < cols;
+    const uint32_t at = valid ? (step * row_chunks + chunk) * 16 : 0;
+    const uint32_t row_bytes = cols / 32 * (Format::row_bytes / 4);
+#pragma unroll
+    for (uint32_t i = 0; i < staged_rows / rows_of_pass; ++i) {
+      const uint32_t staged = i * rows_of_pass + t / row_chunks;
+      const uint32_t row = first_row + min(expert_row<gate_up>(work.row_tile, staged), last);
+      copy_16_async_if(to + staged * Format::pitch + chunk * 16,
+                       p.w[matrix_of<gate_up>(staged)].quants + size_t{row} * row_bytes + at, valid);
+    }
+    if (step % 2 == 0) {
+#pragma unroll
+      for (uint32_t i = 0; i < staged_rows; i += producer_threads) {
+        const uint32_t row = first_row + min(expert_row<gate_up>(work.row_tile, i + t), last);
+        Format::prefetch(weights_of(p.w[matrix_of<gate_up>(i + t)]), row, step);
+      }
+    }
+  }
+}
+
+/// One warpgroup copies all that the consumers read.
+template <bool warpgroup, TensorType type, bool gate_up>
+__device__ __forceinline__ void produce(const HalfExpertProduct& p, Pipeline<warpgroup, type> pipe,
+                                        uint32_t* next_item, uint32_t (*x_rows)[max_half_tile_tokens]) {
+  constexpr uint32_t x_passes = max_half_tile_tokens / 8;
+  const uint32_t t = threadIdx.x - consumer_threads, x_chunk = t % 16, x_row = t / 16;
+  const uint32_t x_at = x_chunk / 8 * pipe.x_bytes() + x_row * x_row_bytes + (x_chunk % 8 ^ x_row) * 16;
+  const uint32_t items = *p.tiles.count * p.row_tiles;
+  const uint4* const x = reinterpret_cast<const uint4*>(p.x) + x_chunk;
+  uint32_t item = blockIdx.x, following = 0;  // the first thread takes its next item one turn ahead
+  if (t == 0) following = gridDim.x + atomicAdd(p.tiles.next, 1u);
+#pragma unroll 1
+  for (uint32_t turn = 0; item < items; turn ^= 1) {
+    if (t == 0) {
+      next_item[turn] = following;
+      following = gridDim.x + atomicAdd(p.tiles.next, 1u);
+    }
+    const HalfExpertTile tile = p.tiles.tiles[item / p.row_tiles];
+    const Work work = {tile.expert, tile.first, tile.count, item % p.row_tiles};
+    const uint32_t place = work.first + min(t, work.count - 1);
+    x_rows[turn][t] = (p.place_token == nullptr ? place : __ldg(p.place_token + place)) * (p.x_stride / 8);
+    sync_threads(1, producer_threads);
+#pragma unroll 1
+    for (uint32_t step = 0; step < p.steps; ++step, pipe.advance()) {
+      pipe.wait_empty();
+      copy_codes<type, gate_up>(p, work, step, pipe.w());
+      const uint32_t to = pipe.x() + x_at;
+#pragma unroll
+      for (uint32_t i = 0; i < x_passes; ++i) {
+        if (8 * i >= work.count) break;
+        copy_16_async_if(to + i * 8 * x_row_bytes, x + x_rows[turn][8 * i + x_row] + step * 16, true);
+      }
+      if (t == 0) {
+        pipe.work[pipe.stage] = work;
+        barrier_arrive(pipe.full + pipe.stage);
+      }
+      arrive_after_copies(pipe.full + pipe.stage);
+    }
+    item = next_item[turn];
+  }
+  pipe.wait_empty();
+  if (t == 0) {
+    pipe.work[pipe.stage] = {0, 0, 0, 0};
+    barrier_arrive(pipe.full + pipe.stage);
+  }
+  arrive_after_copies(pipe.full + pipe.stage);
+}
+
+__device__ __forceinline__ float swiglu(float gate, float up, float weight) {
+  const float g = fminf(gate, swiglu_limit), u = fminf(fmaxf(up, -swiglu_limit), swiglu_limit);
+  return __fdividef(g, 1.0f + __expf(-g)) * u * weight;
+}
+
+/// Results of a warp, for all tokens.
+template <bool gate_up, uint32_t n>
+__device__ __forceinline__ void store(const HalfExpertProduct& p, const Work& work, const float (&sums)[n]) {
+  const uint32_t warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, c = threadIdx.x % 4;
+  const uint32_t row = expert_row<gate_up>(work.row_tile, 16 * warp + g);
+#pragma unroll
+  for (uint32_t j = 0; j < n / 4; ++j) {
+    if (8 * j >= work.count) break;
+#pragma unroll
+    for (uint32_t i = 0; i < 2; ++i) {
+      const uint32_t token = 8 * j + 2 * c + i, place = work.first + token;
+      if (token >= work.count) continue;
+      if constexpr (gate_up) {
+        const float v = swiglu(sums[4 * j + i], sums[4 * j + 2 + i], __ldg(p.place_weight + place));
+        p.mid[size_t{place} * p.mid_stride + work.row_tile * 128 + 8 * warp + g] =
+            row < p.expert_rows ? __float2half_rn(fminf(fmaxf(v, -65504.0f), 65504.0f)) : __ushort_as_half(0);
+      } else {
+        float* const to = p.products + size_t{place} * p.expert_rows + row;
+        if (row < p.expert_rows) to[0] = sums[4 * j + i];
+        if (row + 8 < p.expert_rows) to[8] = sums[4 * j + 2 + i];
+      }
+    }
+  }
+}
+
+/// Fragments of two products of 16 columns.
+struct OctetFragments {
+  uint32_t a[2][4];
+};
+
+/// Keeps the compiler from decoding after this place, where products may already run.
+__device__ __forceinline__ void pin(OctetFragments& w) {
+#pragma unroll
+  for (uint32_t i = 0; i < 8; ++i) asm volatile("" : "+r"(w.a[i / 4][i % 4])::"memory");
+}
+
+/// Decodes an octet of rows g and g + 8.
+template <TensorType type, uint32_t octet>
+__device__ __forceinline__ void decode(typename HalfFormat<type>::Block (&rows)[2], uint32_t staged,
+                                       uint32_t c, uint32_t tables, OctetFragments& to) {
+  using Format = HalfFormat<type>;
+#pragma unroll
+  for (uint32_t r = 0; r < 2; ++r) {
+    uint32_t pairs[4];
+    Format::template decode<octet>(rows[r], staged + r * 8 * Format::pitch, c, tables, pairs);
+#pragma unroll
+    for (uint32_t i = 0; i < 4; ++i) to.a[i / 2][i % 2 * 2 + r] = pairs[i];
+  }
+}
+
+/// Adds the products of an octet with 16 * width tokens; `sums` are those of all tokens of a tile. The width
+/// is chosen here and not around the loop over steps: accumulators of several loops do not fit the registers.
+template <int tokens>
+__device__ __forceinline__ void multiply_warpgroup(float (&sums)[64], OctetFragments& w, uint32_t tile) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  float(&used)[tokens / 2] = reinterpret_cast<float(&)[tokens / 2]>(sums);
+  wgmma_begin();
+  wgmma_f16(used, w.a[0], wgmma_tile(tile), true);
+  wgmma_f16(used, w.a[1], wgmma_next_columns(wgmma_tile(tile)), true);
+  wgmma_commit();
+#endif
+}
+__device__ __forceinline__ void multiply(float (&sums)[64], OctetFragments& w, uint32_t x, uint32_t octet,
+                                         uint32_t x_bytes, uint32_t width) {
+  const uint32_t tile = x + octet / 2 * x_bytes + octet % 2 * 64;
+  pin(w);
+  switch (width) {
+    case 1:
+      return multiply_warpgroup<16>(sums, w, tile);
+    case 2:
+      return multiply_warpgroup<32>(sums, w, tile);
+    case 3:
+      return multiply_warpgroup<48>(sums, w, tile);
+    case 4:
+      return multiply_warpgroup<64>(sums, w, tile);
+    case 5:
+      return multiply_warpgroup<80>(sums, w, tile);
+    case 6:
+      return multiply_warpgroup<96>(sums, w, tile);
+    case 7:
+      return multiply_warpgroup<112>(sums, w, tile);
+    default:
+      return multiply_warpgroup<128>(sums, w, tile);
+  }
+}
+/// The same by single warps, at most 64 tokens.
+__device__ __forceinline__ void multiply(float (&sums)[32], OctetFragments& w, uint32_t x, uint32_t octet,
+                                         uint32_t x_bytes, uint32_t width) {
+  const uint32_t tile = x + octet / 2 * x_bytes, lane = threadIdx.x % 32, row = lane / 16 * 8 + lane % 8;
+#pragma unroll
+  for (uint32_t j = 0; j < 4; ++j) {
+    if (j >= width) break;
+#pragma unroll
+    for (uint32_t i = 0; i < 2; ++i) {
+      const uint32_t chunk = octet % 2 * 4 + i * 2 + lane / 8 % 2;
+      uint32_t b[4];
+      load_matrices(b, tile + (j * 16 + row) * x_row_bytes + (chunk ^ row % 8) * 16);
+      mma_f16(reinterpret_cast<float(&)[4]>(sums[8 * j]), w.a[i], b[0], b[1]);
+      mma_f16(reinterpret_cast<float(&)[4]>(sums[8 * j + 4]), w.a[i], b[2], b[3]);
+    }
+  }
+}
+
+/// This warp has read a stage.
+__device__ __forceinline__ void release(uint64_t* empty) {
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) barrier_arrive(empty);
+}
+
+/// A tile from its first step on, which is there.
+template <bool warpgroup, TensorType type, bool gate_up>
+__device__ __forceinline__ void consume(const HalfExpertProduct& p, const Work& work,
+                                        Pipeline<warpgroup, type>& pipe, uint32_t tables) {
+  using Format = HalfFormat<type>;
+  const uint32_t warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, c = threadIdx.x % 4;
+  const uint32_t staged_at = (16 * warp + g) * Format::pitch;
+  float sums[(warpgroup ? max_half_tile_tokens : max_portable_tile_tokens) / 2] = {};
+  if constexpr (warpgroup) wgmma_pin(sums);
+  const uint32_t width = (work.count + 15) / 16;
+  typename Format::Block block[2];
+  typename Format::Loaded next[2];
+  uint32_t row[2];
+#pragma unroll
+  for (uint32_t r = 0; r < 2; ++r) {
+    const uint32_t in_expert = expert_row<gate_up>(work.row_tile, 16 * warp + 8 * r + g);
+    row[r] = work.expert * p.expert_rows + min(in_expert, p.expert_rows - 1);
+    next[r] = Format::load(weights_of(p.w[r]), row[r], 0, c);
+  }
+  // A branch in the loop would make the compiler wait for every product: the first step releases a spare
+  // barrier.
+  uint64_t* read = pipe.empty + max_stages;
+#pragma unroll 1
+  for (uint32_t step = 0; step < p.steps; ++step, pipe.advance()) {
+    if (step != 0) pipe.wait_full();
+    if constexpr (warpgroup) fence_async_shared();
+    const uint32_t staged = pipe.w() + staged_at, x = pipe.x();
+#pragma unroll
+    for (uint32_t r = 0; r < 2; ++r) {
+      Format::prepare(block[r], next[r], staged + r * 8 * Format::pitch, c, step);
+      next[r] = Format::load(weights_of(p.w[r]), row[r], min(step + 1, p.steps - 1), c);
+    }
+    OctetFragments even, odd;
+    decode<type, 0>(block, staged, c, tables, even);
+    multiply(sums, even, x, 0, pipe.x_bytes(), width);
+    if constexpr (warpgroup) {
+      wgmma_wait<1>();
+      release(read);
+    }
+    decode<type, 1>(block, staged, c, tables, odd);
+    multiply(sums, odd, x, 1, pipe.x_bytes(), width);
+    if constexpr (warpgroup) wgmma_wait<1>();
+    decode<type, 2>(block, staged, c, tables, even);
+    multiply(sums, even, x, 2, pipe.x_bytes(), width);
+    if constexpr (warpgroup) wgmma_wait<1>();
+    decode<type, 3>(block, staged, c, tables, odd);
+    multiply(sums, odd, x, 3, pipe.x_bytes(), width);
+    if constexpr (warpgroup) wgmma_wait<1>();
+    read = pipe.empty + pipe.stage;
+    if constexpr (!warpgroup) release(read);
+  }
+  if constexpr (warpgroup) {
+    wgmma_wait<0>();
+    wgmma_pin(sums);
+    release(read);
+  }
+  store<gate_up>(p, work, sums);
+}
+
+/// Without code for sm_90a the kernel of warpgroups is empty; its missing barriers show it to the host.
+template <bool warpgroup, TensorType type, bool gate_up>
+__global__ void __launch_bounds__(kernel_threads, 1)
+    product_kernel(const __grid_constant__ HalfExpertProduct p) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  constexpr bool exists = true;
+#else
+  constexpr bool exists = !warpgroup;
+#endif
+  if constexpr (exists) {
+    extern __shared__ uint8_t unaligned[];
+    __shared__ uint64_t barriers[2 * max_stages + 1];
+    __shared__ Work work_of_stage[max_stages];
+    __shared__ uint32_t next_item[2], x_rows[2][max_half_tile_tokens];
+    const uint32_t start = shared_address(unaligned), buffer = start + (1024 - start % 1024) % 1024;
+    const uint32_t tables = buffer + p.stages * stage_bytes(warpgroup ? max_half_tile_tokens : p.tile_tokens,
+                                                            HalfFormat<type>::pitch);
+    Pipeline<warpgroup, type> pipe = {barriers, barriers + max_stages, work_of_stage, buffer,
+                                      p.stages, p.tile_tokens};
+    if (threadIdx.x == 0) {
+      for (uint32_t i = 0; i < p.stages; ++i) {
+        barrier_init(pipe.full + i, producer_threads + 1);
+        barrier_init(pipe.empty + i, consumer_warps);
+      }
+      barrier_init(pipe.empty + max_stages, consumer_warps);
+    }
+    if constexpr (type == TensorType::iq2_xxs) fill_iq2_pairs(unaligned + (tables - start));
+    __syncthreads();
+    if (threadIdx.x >= consumer_threads) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+      if constexpr (warpgroup) shrink_registers<32>();
+#endif
+      produce<warpgroup, type, gate_up>(p, pipe, next_item, x_rows);
+    } else {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+      if constexpr (warpgroup) grow_registers<112>();
+#endif
+      while (true) {
+        pipe.wait_full();
+        const Work work = pipe.work[pipe.stage];
+        if (work.count == 0) break;
+        consume<warpgroup, type, gate_up>(p, work, pipe, tables);
+      }
+    }
+  }
+}
+
+/// Starts the kernel for one format.
+template <bool warpgroup, TensorType type, bool gate_up>
+cudaError_t launch(HalfExpertProduct p, const HalfExpertDevice& device, cudaStream_t stream) {
+  constexpr uint32_t alignment = 1024, of_barriers = 2048;
+  const uint32_t bytes = stage_bytes(p.tile_tokens, HalfFormat<type>::pitch), tables = table_bytes(type);
+  const uint32_t taken = alignment + of_barriers + tables;
+  if (device.shared_bytes < taken + 2 * bytes) return cudaErrorInvalidValue;
+  const uint32_t fitting = (device.shared_bytes - taken) / bytes;
+  p.stages = fitting < max_stages ? fitting : max_stages;
+  const uint32_t total = p.stages * bytes + tables + alignment;
+  const auto kernel = product_kernel<warpgroup, type, gate_up>;
+  const cudaError_t status =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(total));
+  if (status != cudaSuccess) return status;
+  kernel<<<device.processors, kernel_threads, total, stream>>>(p);
+  return cudaPeekAtLastError();
+}
+
+template <bool warpgroup, bool gate_up>
+cudaError_t launch_type(const HalfExpertProduct& p, const HalfExpertDevice& device, cudaStream_t stream) {
+  switch (p.w[0].type) {
+    case TensorType::f32:
+      return launch<warpgroup, TensorType::f32, gate_up>(p, device, stream);
+    case TensorType::f16:
+      return launch<warpgroup, TensorType::f16, gate_up>(p, device, stream);
+    case TensorType::bf16:
+      return launch<warpgroup, TensorType::bf16, gate_up>(p, device, stream);
+    case TensorType::q8_0:
+      return launch<warpgroup, TensorType::q8_0, gate_up>(p, device, stream);
+    case TensorType::q4_k:
+      return launch<warpgroup, TensorType::q4_k, gate_up>(p, device, stream);
+    case TensorType::q2_k:
+      return launch<warpgroup, TensorType::q2_k, gate_up>(p, device, stream);
+    case TensorType::iq2_xxs:
+      return launch<warpgroup, TensorType::iq2_xxs, gate_up>(p, device, stream);
+    case TensorType::mxfp4:
+      return launch<warpgroup, TensorType::mxfp4, gate_up>(p, device, stream);
+    default:
+      return cudaErrorInvalidValue;
+  }
+}
+
+}  // namespace half_expert
+}  // namespace ds4::cuda
