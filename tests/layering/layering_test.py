@@ -28,6 +28,7 @@ APP_EXTRA = {
     "common": {"base", "format"},  # the number format of a file's experts
     "ds4": {"base", "format", "model"},  # --inspect describes a file that need not be loadable
     "bench": {"base"},
+    "eval": {"base"},
     "plot": {"base"},
     "quantize": {"base", "format", "text", "model"},
 }
