@@ -19,6 +19,7 @@ enum class BackendChoice { automatic, cpu, cuda };
 
 struct EngineOptions {
   std::string model_path;
+  std::string mtp_path;  // file with the drafter (MTP block), unless it is in the model file; empty: none
   BackendChoice backend = BackendChoice::automatic;
   unsigned threads = 0;           // 0 = one per processor
   uint32_t prefill_chunk = 4096;  // tokens; chunk boundaries lie on multiples of it
@@ -41,6 +42,7 @@ struct ModelInfo {
   uint64_t max_context = 0;   // declared, tokens
   uint64_t weight_bytes = 0;  // tensor bytes in the file
   double state_bytes_per_token = 0;
+  bool drafter = false;  // a drafter is loaded and can be used
 };
 
 /// What decoding one token has to read.

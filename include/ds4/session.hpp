@@ -11,6 +11,7 @@
 
 #include "ds4/error.hpp"
 #include "ds4/sampling.hpp"
+#include "ds4/speculation.hpp"
 #include "ds4/token.hpp"
 
 namespace ds4 {
@@ -64,6 +65,16 @@ class Session {
   Result<Token> sample(const SamplingParams& params, Rng& rng) const;
   /// The most likely token to follow, the first of equals. Errors as for sample().
   Result<Token> argmax() const;
+
+  /// Chooses and appends the next tokens, at least one and at most `max_tokens`: those that sample() and
+  /// eval() would give one after the other, with the same random numbers, but several at a time where drafts
+  /// are right. Ends early before one of `stops`, which is then the last token returned but is not appended.
+  /// Errors as for sample() and eval().
+  Result<std::vector<Token>> generate(const SamplingParams& params, Rng& rng, size_t max_tokens,
+                                      std::span<const Token> stops = {});
+  /// How generate() uses the engine's drafter; without one it never drafts.
+  void set_speculation(const SpeculationOptions& options);
+  const SpeculationStats& speculation() const;
 
   /// Logits after the last token, one per vocabulary entry; empty before the first token. Copied from the
   /// device when asked for; valid until the session changes.

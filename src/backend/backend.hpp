@@ -94,6 +94,7 @@ struct Draft {
 struct BackendInfo {
   std::string name;                  // e.g. "cpu (2 threads, AVX-512 VNNI)"
   double state_bytes_per_token = 0;  // growth of a long sequence
+  bool drafter = false;              // draft() works
 };
 
 /// One model on one device. Every call checks its tokens; none prints.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 
 #include "backend/cpu/cpu_backend.hpp"
 #include "backend/cuda/cuda_backend.hpp"
@@ -49,11 +50,13 @@ ModelInfo describe(const model::ModelShape& shape, const format::GgufFile& file,
   info.max_context = shape.max_context;
   for (const format::GgufTensor& tensor : file.tensors()) info.weight_bytes += tensor.size_bytes;
   info.state_bytes_per_token = backend.state_bytes_per_token;
+  info.drafter = backend.drafter;
   return info;
 }
 
 Result<std::unique_ptr<backend::Backend>> make_backend(const model::ModelShape& shape,
                                                        const model::ModelWeights& weights,
+                                                       const model::MtpWeights* mtp,
                                                        const EngineOptions& options) {
   const bool automatic = options.backend == BackendChoice::automatic;
   // Exact activations are a property of the CPU's kernels.
@@ -65,14 +68,14 @@ Result<std::unique_ptr<backend::Backend>> make_backend(const model::ModelShape& 
       (automatic && !options.exact_activations && cuda::available(nullptr))) {
     cuda::CudaOptions cuda;
     cuda.on_load_progress = options.on_load_progress;
-    auto gpu = cuda::make_cuda_backend(shape, weights, cuda);
+    auto gpu = cuda::make_cuda_backend(shape, weights, mtp, cuda);
     if (gpu || !automatic) return gpu;
     if (options.on_notice) options.on_notice(gpu.error().message + "; computing on the CPU");
   }
   cpu::CpuOptions cpu;
   cpu.threads = options.threads;
   cpu.exact_activations = options.exact_activations;
-  return cpu::make_cpu_backend(shape, weights, nullptr, cpu);
+  return cpu::make_cpu_backend(shape, weights, mtp, cpu);
 }
 
 // The device that make_backend() would take first.
@@ -122,12 +125,24 @@ Result<Engine> Engine::open(const EngineOptions& options) {
                 tokenizer.vocabulary_size(), shape.vocabulary);
   }
   if (options.warm_weights) warm(file, options.on_load_progress);
-  DS4_ASSIGN(auto backend, make_backend(shape, weights, options));
+  std::optional<format::GgufFile> mtp_file;
+  if (!options.mtp_path.empty()) {
+    DS4_ASSIGN(mtp_file, format::GgufFile::open(options.mtp_path));
+    if (!model::has_mtp(*mtp_file)) {
+      return fail(ErrorCode::format, "{}: there is no drafter in it (no tensor \"mtp.0.*\")",
+                  options.mtp_path);
+    }
+  }
+  std::optional<model::MtpWeights> mtp;
+  if (mtp_file || model::has_mtp(file)) {
+    DS4_ASSIGN(mtp, model::bind_mtp(mtp_file ? *mtp_file : file, shape));
+  }
+  DS4_ASSIGN(auto backend, make_backend(shape, weights, mtp ? &*mtp : nullptr, options));
   ModelInfo info = describe(shape, file, backend->info());
   // The mapping does not move with the object, so the weights' views stay valid.
   return Engine(std::make_shared<const EngineImpl>(
-      EngineImpl{std::move(file), std::move(tokenizer), std::move(backend), std::move(info),
-                 options.prefill_chunk, model::DecodeTraffic(shape, weights)}));
+      EngineImpl{std::move(file), std::move(mtp_file), std::move(tokenizer), std::move(backend),
+                 std::move(info), options.prefill_chunk, model::DecodeTraffic(shape, weights)}));
 }
 
 Engine::Engine(std::shared_ptr<const EngineImpl> impl) : impl_(std::move(impl)) {}

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "backend/backend.hpp"
@@ -13,7 +14,8 @@
 namespace ds4 {
 
 struct EngineImpl {
-  format::GgufFile file;  // the weights' bytes
+  format::GgufFile file;                     // the weights' bytes
+  std::optional<format::GgufFile> mtp_file;  // the drafter's, if they are apart
   Tokenizer tokenizer;
   std::unique_ptr<backend::Backend> backend;
   ModelInfo info;

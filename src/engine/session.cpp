@@ -1,6 +1,7 @@
 #include "ds4/session.hpp"
 
 #include <algorithm>
+#include <chrono>
 
 #include "backend/checks.hpp"
 #include "base/error.hpp"
@@ -10,9 +11,11 @@
 namespace ds4 {
 namespace {
 
-// While tokens come one at a time, a state to go back to is kept this often. Multiples of 128 are where the
-// compressors have no open window.
-constexpr size_t anchor_interval_tokens = 128;
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
 
 }  // namespace
 
@@ -121,6 +124,31 @@ Result<void> Session::eval(Token token) {
   DS4_TRY(impl_->check_finite());
   if (position() % anchor_interval_tokens == 0) DS4_TRY(impl_->add_anchor());
   return {};
+}
+
+Result<std::vector<Token>> Session::generate(const SamplingParams& params, Rng& rng, size_t max_tokens,
+                                             std::span<const Token> stops) {
+  if (max_tokens == 0) return fail(ErrorCode::invalid_argument, "no tokens to generate");
+  const auto begin = Clock::now();
+  DS4_ASSIGN(const Token first, sample(params, rng));
+  if (std::find(stops.begin(), stops.end(), first) != stops.end()) return std::vector<Token>{first};
+  const uint64_t room = context() - std::min<uint64_t>(context(), position());
+  const size_t most = static_cast<size_t>(std::min<uint64_t>(max_tokens, room));
+  const size_t wanted = impl_->engine->info.drafter ? impl_->draft_depth.choose() : 0;
+  const size_t depth = std::min({wanted, most > 0 ? most - 1 : 0, backend::max_decode_rows - 1});
+  if (depth > 0) return impl_->speculate(first, depth, params, rng, stops);
+  DS4_TRY(eval(first));
+  impl_->observe_plain(seconds_since(begin));
+  return std::vector<Token>{first};
+}
+
+void Session::set_speculation(const SpeculationOptions& options) {
+  impl_->speculation_options = options;
+  impl_->draft_depth = DraftDepth(options);
+}
+
+const SpeculationStats& Session::speculation() const {
+  return impl_->speculation_stats;
 }
 
 Result<Token> Session::argmax() const {

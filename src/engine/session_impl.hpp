@@ -10,9 +10,14 @@
 #include "backend/backend.hpp"
 #include "ds4/session.hpp"
 #include "engine/anchors.hpp"
+#include "engine/draft_depth.hpp"
 #include "engine/engine_impl.hpp"
 
 namespace ds4 {
+
+/// While tokens are generated, a state to go back to is kept this often. Multiples of 128 are where the
+/// compressors have no open window.
+inline constexpr size_t anchor_interval_tokens = 128;
 
 struct SnapshotImpl {
   std::weak_ptr<const EngineImpl> engine;
@@ -34,6 +39,11 @@ struct Session::Impl {
   /// Remembers the present state, from which a token can be chosen.
   Result<void> add_anchor();
   void reset();
+  /// Appends `first` and those of `depth` drafts that would have been chosen anyway.
+  Result<std::vector<Token>> speculate(Token first, size_t depth, const SamplingParams& params, Rng& rng,
+                                       std::span<const Token> stops);
+  /// Counts and times one step of generate().
+  void observe_plain(double seconds);
 
   std::shared_ptr<const EngineImpl> engine;
   std::unique_ptr<backend::Sequence> sequence;
@@ -41,6 +51,9 @@ struct Session::Impl {
   std::vector<Token> tokens;
   std::vector<float> fetched_logits;  // of the present position once somebody asked; else empty
   Anchors anchors;
+  SpeculationOptions speculation_options;
+  SpeculationStats speculation_stats;
+  DraftDepth draft_depth{speculation_options};
 };
 
 }  // namespace ds4

@@ -70,6 +70,7 @@ class CpuBackend final : public backend::Backend {
         scratch_(pool_.size(), options.exact_activations ? ActivationMode::f32 : ActivationMode::quantized) {
     info_.name =
         fmt::format("cpu ({} thread{}, {})", pool_.size(), pool_.size() == 1 ? "" : "s", cpu_target_name());
+    info_.drafter = weights_.drafter.has_value();
     for (uint32_t ratio : shape_.ratios) {
       if (ratio == 0) continue;
       info_.state_bytes_per_token += static_cast<double>(codec_.attention_bytes()) / ratio;

@@ -351,6 +351,27 @@ TEST(Matmul, ExtremeCodes) {
   }
 }
 
+// Rounding activations to 8 bits must not hide that something went wrong before.
+TEST(Matmul, WhatIsNotFiniteStaysSo) {
+  ThreadPool pool(1);
+  const size_t cols = 512, rows = 5, count = 3;
+  for (const TensorType type : kAllTypes) {
+    const RandomMatrix w(type, rows, cols, 5);
+    for (const float bad : {NAN, INFINITY, -INFINITY}) {
+      for (const size_t place : {0u, 31u, 300u, 511u}) {
+        auto x = random_activations(count, cols, 6);
+        x[cols + place] = bad;
+        const auto out = product(pool, w.matrix, x, count, ActivationMode::quantized);
+        for (size_t r = 0; r < rows; ++r) {
+          EXPECT_TRUE(std::isfinite(out[r])) << format::type_name(type);
+          EXPECT_FALSE(std::isfinite(out[rows + r])) << format::type_name(type) << " " << bad << " " << place;
+          EXPECT_TRUE(std::isfinite(out[2 * rows + r])) << format::type_name(type);
+        }
+      }
+    }
+  }
+}
+
 TEST(Matmul, ColumnRangesOfTheActivations) {
   ThreadPool pool(2);
   const size_t cols = 96, groups = 3, count = 6, rows = 8;

@@ -23,11 +23,15 @@ constexpr size_t kBlock = 32;
 constexpr size_t kLargeBlock = 256;
 using D = hn::CappedTag<float, 16>;
 
+/// NaN if there is one: as whole numbers, the bits of NaN are above those of every number.
 float LargestMagnitude(const float* x, size_t count) {
   const D d;
-  auto largest = hn::Zero(d);
-  for (size_t i = 0; i < count; i += hn::Lanes(d)) largest = hn::Max(largest, hn::Abs(hn::LoadU(d, x + i)));
-  return hn::GetLane(hn::MaxOfLanes(d, largest));
+  const hn::RebindToUnsigned<D> d32;
+  auto largest = hn::Zero(d32);
+  for (size_t i = 0; i < count; i += hn::Lanes(d)) {
+    largest = hn::Max(largest, hn::BitCast(d32, hn::Abs(hn::LoadU(d, x + i))));
+  }
+  return hn::GetLane(hn::BitCast(d, hn::MaxOfLanes(d32, largest)));
 }
 
 /// The first element of magnitude `largest`.
@@ -65,32 +69,34 @@ HWY_INLINE void Codes(const float* x, float factor, float scale, size_t block, c
   out.offsets[block] = -128 * (halves[0] + halves[1]);
 }
 
-void ZeroBlock(size_t block, const QuantizedRow& out) {
+/// A block without a size to scale by: 0, or NaN, which every product with it then is too.
+void EmptyBlock(float value, size_t block, const QuantizedRow& out) {
   std::fill_n(out.codes + block * kBlock, kBlock, int8_t{0});
-  out.scales[block] = out.sums0[block] = out.sums1[block] = 0;
+  out.scales[block] = out.sums0[block] = out.sums1[block] = value;
   out.offsets[block] = 0;
 }
 
 void QuantizeQ8_0(const float* x, size_t cols, const QuantizedRow& out) {
   for (size_t b = 0; b < cols / kBlock; ++b, x += kBlock) {
     const float scale = LargestMagnitude(x, kBlock) / 127.0f;
-    if (scale != 0) {
+    if (scale != 0 && std::isfinite(scale)) {
       Codes<true>(x, scale, scale, b, out);
     } else {
-      ZeroBlock(b, out);
+      EmptyBlock(scale - scale, b, out);
     }
   }
 }
 
 void QuantizeQ8_K(const float* x, size_t cols, const QuantizedRow& out) {
   for (size_t i = 0; i < cols; i += kLargeBlock, x += kLargeBlock) {
-    const float extreme = FirstOfMagnitude(x, kLargeBlock, LargestMagnitude(x, kLargeBlock));
+    const float largest = LargestMagnitude(x, kLargeBlock);
+    const float extreme = FirstOfMagnitude(x, kLargeBlock, largest);
     const float inverse = -127.0f / extreme;
     for (size_t b = 0; b < kLargeBlock / kBlock; ++b) {
       if (std::isfinite(inverse)) {
         Codes<false>(x + b * kBlock, inverse, 1.0f / inverse, i / kBlock + b, out);
       } else {
-        ZeroBlock(i / kBlock + b, out);
+        EmptyBlock(largest - largest, i / kBlock + b, out);
       }
     }
   }

@@ -27,10 +27,11 @@ bool available(std::string* why);
 Result<MemoryPlan> plan_cuda_memory(const model::ModelShape& shape, const model::ModelWeights& weights,
                                     const CudaOptions& options);
 
-/// Loads the weights. Errors: unsupported (no CUDA in this build, no usable device), out_of_memory with the
-/// numbers.
+/// Loads the weights. `mtp` may be null. Errors: unsupported (no CUDA in this build, no usable device),
+/// out_of_memory with the numbers.
 Result<std::unique_ptr<backend::Backend>> make_cuda_backend(const model::ModelShape& shape,
                                                             const model::ModelWeights& weights,
+                                                            const model::MtpWeights* mtp,
                                                             const CudaOptions& options);
 
 }  // namespace ds4::cuda

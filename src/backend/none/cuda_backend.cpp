@@ -25,7 +25,8 @@ Result<MemoryPlan> plan_cuda_memory(const model::ModelShape&, const model::Model
 }
 
 Result<std::unique_ptr<backend::Backend>> make_cuda_backend(const model::ModelShape&,
-                                                            const model::ModelWeights&, const CudaOptions&) {
+                                                            const model::ModelWeights&,
+                                                            const model::MtpWeights*, const CudaOptions&) {
   return not_built();
 }
 
