@@ -331,7 +331,7 @@ Result<MemoryPlan> plan_cuda_memory(const model::ModelShape& shape, const model:
 
 Result<std::unique_ptr<backend::Backend>> make_cuda_backend(const model::ModelShape& shape,
                                                             const model::ModelWeights& weights,
-                                                            const model::MtpWeights* mtp,
+                                                            const model::MtpWeights*,
                                                             const CudaOptions& options) {
   DS4_ASSIGN(const cudaDeviceProp device, usable_device(options.device));
   try {
