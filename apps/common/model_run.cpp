@@ -16,6 +16,7 @@ namespace {
 EngineOptions engine_options(const ProgramOptions& options, const std::string& path) {
   EngineOptions result;
   result.model_path = path;
+  result.mtp_path = options.mtp_path;
   result.backend = options.backend;
   result.threads = options.threads;
   result.prefill_chunk = options.prefill_chunk_tokens;
@@ -34,7 +35,22 @@ Result<Engine> open_engine(const ProgramOptions& options, const std::string& pat
   with_progress.on_load_progress = [&](uint64_t done, uint64_t total) {
     line.show(load_text(done, total, std::chrono::steady_clock::now() - begin), done == total);
   };
-  return Engine::open(with_progress);
+  DS4_ASSIGN(Engine engine, Engine::open(with_progress));
+  if (options.mtp_depth.value_or(0) > 0 && !engine.info().drafter) {
+    if (!options.mtp_path.empty()) {
+      return fail(ErrorCode::unsupported, "drafts are not possible on {}", engine.info().backend);
+    }
+    return fail(ErrorCode::invalid_argument,
+                "--mtp-draft needs a drafter, and there is none in the model file: name one with --mtp");
+  }
+  return engine;
+}
+
+SpeculationOptions speculation_options(const ProgramOptions& options) {
+  SpeculationOptions result;
+  result.depth = options.mtp_depth.value_or(options.mtp_path.empty() ? 0 : default_draft_depth);
+  result.min_margin = options.mtp_margin;
+  return result;
 }
 
 Result<std::string> describe_memory(const ProgramOptions& options, const std::string& path,

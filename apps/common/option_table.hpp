@@ -90,6 +90,21 @@ inline constexpr auto program_rows = std::to_array<OptionRow<Options, Section>>(
     {Section::runtime, "", "--warm-weights", nullptr, "read all weights into memory before the first token",
      [](Options& o, const std::string&) { o.warm_weights = true; return Result<void>(); }},
 });
+
+/// The options of programs that generate text with drafts.
+template <class Options, class Section>
+inline constexpr auto drafter_rows = std::to_array<OptionRow<Options, Section>>({
+    {Section::runtime, "", "--mtp", "FILE", "file with a drafter (MTP): several tokens at a time, the text is the same",
+     [](Options& o, const std::string& v) { return set_path(o.mtp_path, "--mtp", v); }},
+    {Section::runtime, "", "--mtp-draft", "N", "tokens drafted at a time at most, 0 to 16 [4 with --mtp]; 0 is off",
+     [](Options& o, const std::string& v) -> Result<void> {
+       DS4_ASSIGN(const uint64_t depth, parse_integer("--mtp-draft", v, 0, 16));
+       o.mtp_depth = std::min<size_t>(depth, max_draft_depth);
+       return {};
+     }},
+    {Section::runtime, "", "--mtp-margin", "F", "lead over the second best that a further draft needs, 0 to 1000 [3]",
+     [](Options& o, const std::string& v) { return set_number(o.mtp_margin, "--mtp-margin", v, 0, 1000); }},
+});
 // clang-format on
 
 }  // namespace ds4::cli

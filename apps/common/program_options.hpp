@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 
 #include "base/error.hpp"
@@ -22,7 +23,14 @@ struct ProgramOptions {
   uint32_t prefill_chunk_tokens = 4096;
   bool exact_activations = false;
   bool warm_weights = false;
+
+  std::string mtp_path;             // file with a drafter; empty: none, or the one in the model file
+  std::optional<size_t> mtp_depth;  // drafts at a time
+  float mtp_margin = 3.0f;
 };
+
+/// Drafts at a time when a drafter is named and nothing else is said.
+inline constexpr size_t default_draft_depth = 4;
 
 inline constexpr uint64_t largest_integer = 2147483647;
 

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 
 #include "base/error.hpp"
@@ -53,35 +54,47 @@ Result<Reply> generate_reply(const Engine& engine, Session& session, std::span<c
   const size_t limit = generation_room(session.context(), session.position(), options.max_tokens);
   reply.stop = limit < options.max_tokens ? StopReason::context_full : StopReason::token_limit;
   begin = Clock::now();
+  const SpeculationStats drafts_before = session.speculation();
+  const std::array stops{tokenizer.special().eos, tokenizer.special().user, tokenizer.special().bos};
   while (reply.tokens.size() < limit) {
     if (interrupted()) {
       reply.stop = StopReason::interrupted;
       break;
     }
-    const auto chosen = session.sample(options.sampling, rng);
+    const auto chosen = session.generate(options.sampling, rng, limit - reply.tokens.size(), stops);
     if (!chosen) {
       printer.finish();
       return chosen.error();
     }
-    const Token token = *chosen;
-    if (ends_reply(tokenizer.special(), token)) {
-      reply.stop = StopReason::end_of_reply;
-      break;
+    for (const Token token : *chosen) {
+      if (ends_reply(tokenizer.special(), token)) {
+        reply.stop = StopReason::end_of_reply;
+        break;
+      }
+      reply.tokens.push_back(token);
+      if (!printer.push(tokenizer.decode(token))) {
+        reply.stop = StopReason::output_failed;
+        break;
+      }
     }
-    reply.tokens.push_back(token);
-    if (!printer.push(tokenizer.decode(token))) {
-      reply.stop = StopReason::output_failed;
-      break;
-    }
-    if (reply.tokens.size() == limit) break;
-    if (auto evaluated = session.eval(token); !evaluated) {
-      printer.finish();
-      return std::move(evaluated).error();
-    }
+    if (reply.stop == StopReason::end_of_reply || reply.stop == StopReason::output_failed) break;
   }
   reply.decode_seconds = seconds_since(begin);
   if (!printer.finish()) reply.stop = StopReason::output_failed;
+  reply.drafts = session.speculation();
+  if (reply.drafts.failure != drafts_before.failure) warn(reply.drafts.failure + "; it is not used any more");
   return reply;
+}
+
+std::string drafts_text(const SpeculationStats& stats) {
+  std::string places;
+  for (size_t i = 0; i < stats.drafted.size() && stats.drafted[i] > 0; ++i) {
+    places += fmt::format("{}{}/{}", places.empty() ? "" : ", ", stats.accepted[i], stats.drafted[i]);
+  }
+  std::string text =
+      fmt::format("drafts accepted by place: {}; {:.2f} tokens per step", places, stats.tokens_per_step());
+  if (stats.speedup() > 0) text += fmt::format(", {:.2f} times the speed of single tokens", stats.speedup());
+  return text;
 }
 
 void say_speed(const Reply& reply) {
@@ -90,6 +103,9 @@ void say_speed(const Reply& reply) {
                                        rate(reply.prefilled_tokens, reply.prefill_seconds),
                                        rate(reply.tokens.size(), reply.decode_seconds));
   error.write(error.styled(style_cyan, line) + "\n");
+  if (reply.drafts.draft_steps > 0) {
+    error.write(error.styled(style_cyan, "ds4: " + drafts_text(reply.drafts)) + "\n");
+  }
 }
 
 }  // namespace ds4::cli

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "common/console.hpp"
@@ -31,6 +32,7 @@ struct Reply {
   size_t prefilled_tokens = 0;
   double prefill_seconds = 0;
   double decode_seconds = 0;
+  SpeculationStats drafts;  // of the session so far
 };
 
 /// Tokens that may be generated after `position`: one place of the context stays free.
@@ -42,6 +44,9 @@ bool ends_reply(const SpecialTokens& special, Token token);
 /// Evaluates the prompt and streams the reply to `output`.
 Result<Reply> generate_reply(const Engine& engine, Session& session, std::span<const Token> prompt,
                              const ReplyOptions& options, Rng& rng, Writer& output);
+
+/// "drafts accepted by place: 140/143, 73/79; 2.49 tokens per step, 1.80 times the speed of single tokens"
+std::string drafts_text(const SpeculationStats& stats);
 
 /// "prefill: ... t/s, generation: ... t/s" on standard error.
 void say_speed(const Reply& reply);

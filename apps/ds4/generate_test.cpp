@@ -19,5 +19,20 @@ TEST(EndsReply, EosAndWhatBelongsToOthers) {
   for (const Token token : {3, 4, 5, 6, 7}) EXPECT_FALSE(ends_reply(special, token)) << token;
 }
 
+TEST(Drafts, TextTellsPlacesStepsAndSpeed) {
+  SpeculationStats stats;
+  stats.draft_steps = 4;
+  stats.draft_tokens = 9;
+  stats.drafted = {4, 3};
+  stats.accepted = {3, 2};
+  stats.draft_seconds = 3;
+  EXPECT_EQ(drafts_text(stats), "drafts accepted by place: 3/4, 2/3; 2.25 tokens per step");
+  stats.plain_steps = 2;
+  stats.plain_seconds = 1;
+  EXPECT_EQ(
+      drafts_text(stats),
+      "drafts accepted by place: 3/4, 2/3; 2.25 tokens per step, 1.50 times the speed of single tokens");
+}
+
 }  // namespace
 }  // namespace ds4::cli

@@ -95,7 +95,7 @@ constexpr auto own_rows = std::to_array<Row>({
 });
 // clang-format on
 
-constexpr auto rows = join_rows(program_rows<Options, Section>, own_rows);
+constexpr auto rows = join_rows(program_rows<Options, Section>, drafter_rows<Options, Section>, own_rows);
 
 /// Combinations that make no sense.
 Result<void> check_combinations(const Options& o) {

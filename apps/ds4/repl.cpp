@@ -48,6 +48,7 @@ class Conversation {
   Result<void> open(uint64_t context_tokens) {
     session_.reset();  // before the new one, so that both are never in memory together
     DS4_ASSIGN(session_, engine_.create_session(context_tokens));
+    session_->set_speculation(speculation_options(options_));
     options_.context_tokens = context_tokens;
     say(context_sentence(engine_, context_tokens));
     say_if_context_is_small(options_.think, context_tokens);

@@ -28,6 +28,22 @@ class Answers(unittest.TestCase):
         self.assertIn("Units", lines[0])
         self.assertNotIn("think>", result.stdout.decode())
 
+    def test_drafts_change_nothing_but_the_speed(self):
+        drafter = os.path.join(os.path.dirname(MODEL), "nano-mtp.gguf")
+        for sampling in (("--temp", "0"), ("--temp", "1", "--seed", "7")):
+            plain = run(*sampling, "-p", "Calculate 108 + 913.")
+            for depth in ("1", "3", "16"):
+                drafted = run(*sampling, "-p", "Calculate 108 + 913.", "--mtp", drafter, "--mtp-draft", depth,
+                              "--mtp-margin", "0")
+                self.assertEqual((drafted.returncode, drafted.stdout), (0, plain.stdout))
+                self.assertRegex(drafted.stderr, rb"(?m)^ds4: drafts accepted by place: \d+/[1-9]\d*.*; \d\.\d\d tokens per step")
+        self.assertNotIn(b"drafts", plain.stderr)
+        result = run("--mtp-draft", "2", "-p", "x")
+        self.assertEqual((result.returncode, result.stdout), (1, b""))
+        self.assertIn(b"--mtp-draft needs a drafter", result.stderr)
+        self.assertEqual(run("--mtp", MODEL, "-p", "x").returncode, 1)
+        self.assertEqual(run("--mtp", drafter, "--mtp-draft", "17", "-p", "x").returncode, 2)
+
     def test_reasoning_is_dim_on_a_terminal(self):
         terminal = Terminal("--temp", "0", "-p", "Calculate 108 + 913.")
         terminal.expect(r"\x1b\[90m108.*1021\.?\x1b\[0m\r\n108 \+ 913 = 1021\r\n")
