@@ -62,7 +62,7 @@ class NanoCudaTest : public ::testing::Test {
   // A model on the GPU, and the same on the CPU.
   struct Pair {
     explicit Pair(const std::string& path)
-        : cpu(path), gpu(must(cuda::make_cuda_backend(cpu.shape, cpu.weights, {}))) {}
+        : cpu(path), gpu(must(cuda::make_cuda_backend(cpu.shape, cpu.weights, nullptr, {}))) {}
 
     std::unique_ptr<backend::Sequence> sequence() const { return must(gpu->create_sequence()); }
     std::vector<float> prefill(backend::Sequence& state, std::span<const Token> tokens,
@@ -140,8 +140,8 @@ TEST_F(NanoCudaTest, AgreesWithTheCpu) {
   }
 }
 
-// Passes of up to 16 rows share their kernels with decoding, longer ones have kernels of their own: equal
-// bits there, equal up to rounding here.
+// Up to 16 tokens take the kernels of decoding, more take kernels of their own: equal bits within each, equal
+// up to rounding between them.
 TEST_F(NanoCudaTest, PathsAgree) {
   const Pair model(bundled);
   const auto tokens = random_tokens(600, 2);
@@ -161,12 +161,34 @@ TEST_F(NanoCudaTest, PathsAgree) {
   EXPECT_EQ(pieces(std::vector<size_t>(65, 8)), single);
   EXPECT_EQ(pieces(std::vector<size_t>(104, 5)), single);
   const auto whole = pieces({520});
-  EXPECT_EQ(pieces({256, 256, 8}), whole);
-  for (const auto& logits :
-       {whole, pieces({1, 3, 4, 5, 127, 128, 129, 123}), pieces({257, 263}), pieces({17, 503})}) {
+  for (const auto& cuts : std::vector<std::vector<size_t>>{
+           {256, 264}, {257, 263}, {17, 503}, {18, 19, 21, 63, 64, 65, 127, 143}, {129, 255, 136}}) {
+    EXPECT_EQ(pieces(cuts), whole) << cuts.front() << " tokens first";
+  }
+  for (const auto& logits : {whole, pieces({1, 3, 4, 5, 127, 128, 129, 123}), pieces({256, 256, 8})}) {
     printf("relative L2 to one token at a time: %.2e\n", relative_l2(logits, single));
     EXPECT_LE(relative_l2(logits, single), 0.1);
     EXPECT_TRUE(best(logits) == best(single) || margin(single) <= 0.5f);
+  }
+}
+
+// More than one chunk, far beyond what the indexer keeps.
+TEST_F(NanoCudaTest, LongPromptsAgreeWithTheCpu) {
+  const Pair model(bundled);
+  const auto tokens = random_tokens(5100, 4);
+  auto gpu = model.sequence(), cut = model.sequence();
+  auto cpu = model.cpu.sequence();
+  const auto ours = model.prefill(*gpu, {tokens.data(), 5000}, 20);
+  const auto theirs = model.cpu.prefill(*cpu, {tokens.data(), 5000});
+  const std::span<const float> last(ours.end() - static_cast<ptrdiff_t>(theirs.size()), ours.end());
+  printf("5000 tokens: relative L2 %.2e\n", relative_l2(last, theirs));
+  EXPECT_LE(relative_l2(last, theirs), 1e-1);
+  EXPECT_TRUE(best(last) == best(theirs) || margin(theirs) <= 0.5f);
+  model.prefill(*cut, {tokens.data(), 1777});
+  model.prefill(*cut, {tokens.data() + 1777, 3000});
+  EXPECT_EQ(model.prefill(*cut, {tokens.data() + 4777, 223}, 20), ours);
+  for (size_t i = 5000; i < 5100; ++i) {
+    ASSERT_EQ(model.decode(*gpu, tokens[i]), model.decode(*cut, tokens[i])) << "after " << i << " tokens";
   }
 }
 
@@ -224,22 +246,32 @@ TEST_F(NanoCudaTest, RestoredSnapshotContinuesExactly) {
 
 TEST_F(NanoCudaTest, CancelledPrefillLeavesTheSequenceAsItWas) {
   const Pair model(bundled);
-  const auto tokens = random_tokens(500, 13);
+  const auto tokens = random_tokens(5000, 13);
   auto sequence = model.sequence(), untouched = model.sequence();
   model.prefill(*sequence, {tokens.data(), 200});
   model.prefill(*untouched, {tokens.data(), 200});
-  for (const int stop_after : {0, 1}) {
+  const auto kept = must(model.gpu->snapshot(*sequence));
+  for (const int stop_after : {0, 1, 3, 6, 9}) {  // the last two in the second chunk
     int polls = 0;
+    double progress = 0;
     backend::EvalControl control;
     control.cancelled = [&] { return polls++ == stop_after; };
+    control.on_progress = [&](double done) {
+      EXPECT_GE(done, progress);
+      progress = done;
+    };
     std::vector<float> logits(model.cpu.shape.vocabulary);
-    const auto done = model.gpu->prefill(*sequence, {tokens.data() + 200, 300}, 1, logits, control);
+    const auto done = model.gpu->prefill(*sequence, {tokens.data() + 200, 4800}, 1, logits, control);
     ASSERT_FALSE(done);
     EXPECT_EQ(done.error().code, ErrorCode::cancelled);
     ASSERT_EQ(sequence->position(), 200u);
+    EXPECT_LT(progress, 1.0);
   }
-  EXPECT_EQ(model.prefill(*sequence, {tokens.data() + 200, 300}),
-            model.prefill(*untouched, {tokens.data() + 200, 300}));
+  auto restored = model.sequence();
+  must(model.gpu->restore(*restored, *kept));
+  const auto expected = model.prefill(*untouched, {tokens.data() + 200, 300});
+  EXPECT_EQ(model.prefill(*sequence, {tokens.data() + 200, 300}), expected);
+  EXPECT_EQ(model.prefill(*restored, {tokens.data() + 200, 300}), expected);
 }
 
 TEST_F(NanoCudaTest, BadCallsAreErrors) {

@@ -9,6 +9,7 @@
 #include "backend/checks.hpp"
 #include "backend/cuda/device/read_bandwidth.hpp"
 #include "backend/cuda/pass.hpp"
+#include "backend/cuda/prefill/prefill.hpp"
 #include "backend/cuda/sampling/last_logits.hpp"
 #include "backend/cuda/state/cuda_sequence.hpp"
 #include "base/error.hpp"
@@ -49,11 +50,12 @@ double state_bytes_per_token(const model::ModelShape& shape) {
 class CudaBackend final : public backend::Backend {
  public:
   CudaBackend(const model::ModelShape& shape, const model::ModelWeights& weights, const CudaOptions& options,
-              const cudaDeviceProp& device)
+              const cudaDeviceProp& device, uint32_t chunk_tokens)
       : shape_(shape),
         layout_(shape_),
         weights_(weights, stream_.get(), options.on_load_progress),
         pass_(shape_, weights_, weights.token_embedding, stream_.get()),
+        prefill_(shape_, weights_, stream_.get(), chunk_tokens),
         last_logits_(shape_.vocabulary, stream_.get()) {
     info_.name = device_name(device);
     info_.state_bytes_per_token = state_bytes_per_token(shape_);
@@ -80,22 +82,11 @@ class CudaBackend final : public backend::Backend {
     const std::lock_guard lock(mutex_);
     try {
       if (state.position() == 0) state.initialise(stream_.get());
-      const CudaStateImage before(state, stream_.get());
-      const size_t first_logits = tokens.size() - logit_rows;
-      for (size_t begin = 0; begin < tokens.size();) {
-        if (control.cancelled && control.cancelled()) {
-          restore_locked(state, before);
-          return fail(ErrorCode::cancelled, "prefill was cancelled at token {}", before.position());
-        }
-        const size_t count = std::min<size_t>(max_pass_rows, tokens.size() - begin);
-        advance(state, tokens.subspan(begin, count));
-        const size_t end = begin + count;
-        const size_t wanted = end > first_logits ? std::min(count, end - first_logits) : 0;
-        float* out = wanted > 0 ? logits.data() + (end - wanted - first_logits) * shape_.vocabulary : nullptr;
-        finish_pass(state, count, wanted, out, end == tokens.size());
-        begin = end;
-        if (control.on_progress)
-          control.on_progress(static_cast<double>(end) / static_cast<double>(tokens.size()));
+      keep(state);
+      const uint64_t start = state.position();
+      if (!append(state, tokens, logit_rows, logits, control)) {
+        go_back(state, start);
+        return fail(ErrorCode::cancelled, "prefill was cancelled at token {}", start);
       }
       check(cudaStreamSynchronize(stream_.get()), "prefill");
       return {};
@@ -219,7 +210,43 @@ class CudaBackend final : public backend::Backend {
   }
 
  private:
-  // A pass over consecutive tokens of one sequence.
+  // Chunk after chunk; false when cancelled.
+  bool append(CudaSequence& state, std::span<const Token> tokens, size_t logit_rows, std::span<float> logits,
+              const backend::EvalControl& control) const {
+    const size_t first_logits = tokens.size() - logit_rows, layers = shape_.layers;
+    for (size_t begin = 0; begin < tokens.size();) {
+      // Few tokens stream the weights, as decoding does.
+      const size_t left = tokens.size() - begin;
+      const bool few = left <= max_rows;
+      const size_t count = few ? left : std::min<size_t>(left, prefill_.reserve()), end = begin + count;
+      const auto go_on = [&](size_t layers_done) {
+        if (layers_done > 0 && control.on_progress) {
+          control.on_progress(static_cast<double>(begin * layers + count * layers_done) /
+                              static_cast<double>(tokens.size() * layers));
+        }
+        return !control.cancelled || !control.cancelled();
+      };
+      if (!go_on(0)) return false;
+      const bool last = end == tokens.size();
+      const size_t wanted = end > first_logits ? std::min(count, end - first_logits) : 0;
+      float* out = wanted > 0 ? logits.data() + (end - wanted - first_logits) * shape_.vocabulary : nullptr;
+      if (few) {
+        advance(state, tokens.subspan(begin));
+        finish(pass_, state, count, wanted, out, last);
+      } else {
+        const size_t logit_rows_of_chunk = std::max<size_t>(wanted, last ? 1 : 0);
+        if (!prefill_.run(state, tokens.subspan(begin, count), logit_rows_of_chunk, go_on)) return false;
+        state.state.position += count;
+        finish(prefill_, state, count, wanted, out, last);
+      }
+      begin = end;
+      if (control.on_progress)
+        control.on_progress(static_cast<double>(end) / static_cast<double>(tokens.size()));
+    }
+    return true;
+  }
+
+  // A pass over up to 16 consecutive tokens of one sequence.
   void advance(CudaSequence& state, std::span<const Token> tokens) const {
     state.prepare_rows(tokens.size(), stream_.get());
     std::vector<RowInfo> infos;
@@ -232,26 +259,44 @@ class CudaBackend final : public backend::Backend {
     state.state.position += tokens.size();
   }
 
+  // For go_back(). Pages need no copy: rows beyond the position count for nothing, and the rows before it
+  // stay as they are.
+  void keep(const CudaSequence& state) const {
+    if (before_.size() == 0) before_ = DeviceBuffer<uint8_t>(layout_.bytes, "state before a prefill");
+    check(cudaMemcpyAsync(before_.data(), state.arena.data(), layout_.bytes, cudaMemcpyDeviceToDevice,
+                          stream_.get()),
+          "state before a prefill");
+  }
+
+  void go_back(CudaSequence& state, uint64_t position) const {
+    check(cudaMemcpyAsync(state.arena.data(), before_.data(), layout_.bytes, cudaMemcpyDeviceToDevice,
+                          stream_.get()),
+          "cancelled prefill");
+    state.state.position = position;
+    check(cudaStreamSynchronize(stream_.get()), "cancelled prefill");
+  }
+
   void copy_to_host(const float* computed, size_t rows, float* out) const {
     check(cudaMemcpyAsync(out, computed, rows * shape_.vocabulary * sizeof(float), cudaMemcpyDeviceToHost,
                           stream_.get()),
           "logits");
   }
 
-  // The logits of the last `wanted` of a pass's rows go to `out`, those of the last row stay with the
-  // sequence if its tokens end there.
-  void finish_pass(CudaSequence& state, size_t rows, size_t wanted, float* out, bool last) const {
+  // The logits of the last `wanted` of the rows just computed go to `out`, those of the last row stay with
+  // the sequence if its tokens end there. `source`: Pass or Prefill.
+  template <class Source>
+  void finish(Source& source, CudaSequence& state, size_t rows, size_t wanted, float* out, bool last) const {
     const float* row = nullptr;  // of the last token
     for (size_t done = 0; done < wanted; done += max_rows) {
       const size_t count = std::min<size_t>(max_rows, wanted - done);
-      const float* computed = pass_.logits(rows - wanted + done, count);
+      const float* computed = source.logits(rows - wanted + done, count);
       copy_to_host(computed, count, out + done * shape_.vocabulary);
       row = computed + (count - 1) * shape_.vocabulary;
     }
     if (!last) return;
     state.state.logits.resize(1);
     KeptLogits* const kept = &state.state.logits.front();
-    last_logits_.keep(row != nullptr ? row : pass_.logits(rows - 1, 1), {&kept, 1});
+    last_logits_.keep(row != nullptr ? row : source.logits(rows - 1, 1), {&kept, 1});
   }
 
   void restore_locked(CudaSequence& state, const CudaStateImage& image) const {
@@ -271,7 +316,9 @@ class CudaBackend final : public backend::Backend {
   backend::BackendInfo info_;
   mutable std::mutex mutex_;
   mutable Pass pass_;
+  mutable Prefill prefill_;
   mutable LastLogits last_logits_;
+  mutable DeviceBuffer<uint8_t> before_;  // fixed-size state of the sequence in prefill
 };
 
 Result<cudaDeviceProp> usable_device(int index) {
@@ -295,9 +342,18 @@ Result<cudaDeviceProp> usable_device(int index) {
   return properties;
 }
 
-// Throws CudaFailure.
-MemoryPlan plan_for(const cudaDeviceProp& device, const model::ModelShape& shape,
-                    const model::ModelWeights& weights, const CudaOptions& options) {
+uint64_t needed_bytes(const MemoryPlan& plan) {
+  return plan.weight_bytes() + plan.scratch_bytes + plan.session_total_bytes(0);
+}
+
+struct Plan {
+  MemoryPlan memory;
+  uint32_t chunk_tokens = 0;  // of prefill
+};
+
+// Chunks as long as fit beside the weights and a session. Throws CudaFailure.
+Plan plan_for(const cudaDeviceProp& device, const model::ModelShape& shape,
+              const model::ModelWeights& weights, const CudaOptions& options) {
   check(cudaSetDevice(options.device), "device");
   size_t free_bytes = 0, total_bytes = 0;
   check(cudaMemGetInfo(&free_bytes, &total_bytes), "memory of the device");
@@ -305,10 +361,16 @@ MemoryPlan plan_for(const cudaDeviceProp& device, const model::ModelShape& shape
   plan.device = device_name(device);
   plan.available_bytes = free_bytes;
   plan.weights = model::group_weights(shape, weights, device_tensor_bytes);
-  plan.scratch_bytes = Pass::scratch_bytes(shape) + LastLogits::initial_bytes(shape.vocabulary);
   plan.session_bytes = ArenaLayout(shape).bytes;
   plan.bytes_per_token = state_bytes_per_token(shape);
-  return plan;
+  const std::vector<DeviceLayer> layers = device_layer_shapes(weights);
+  uint32_t chunk = max_prefill_tokens;
+  while (true) {
+    plan.scratch_bytes = Pass::scratch_bytes(shape) + LastLogits::initial_bytes(shape.vocabulary) +
+                         plan.session_bytes + Prefill::scratch_bytes(shape, layers, chunk);
+    if (chunk == fewest_prefill_tokens || needed_bytes(plan) <= plan.available_bytes) return {plan, chunk};
+    chunk = std::max(chunk / 2, fewest_prefill_tokens);
+  }
 }
 
 }  // namespace
@@ -323,7 +385,7 @@ Result<MemoryPlan> plan_cuda_memory(const model::ModelShape& shape, const model:
                                     const CudaOptions& options) {
   DS4_ASSIGN(const cudaDeviceProp device, usable_device(options.device));
   try {
-    return plan_for(device, shape, weights, options);
+    return plan_for(device, shape, weights, options).memory;
   } catch (const CudaFailure& failure) {
     return failure.error;
   }
@@ -335,9 +397,8 @@ Result<std::unique_ptr<backend::Backend>> make_cuda_backend(const model::ModelSh
                                                             const CudaOptions& options) {
   DS4_ASSIGN(const cudaDeviceProp device, usable_device(options.device));
   try {
-    const MemoryPlan plan = plan_for(device, shape, weights, options);
-    const uint64_t first_session = plan.session_total_bytes(0);
-    const uint64_t needed = plan.weight_bytes() + plan.scratch_bytes + first_session;
+    const auto [plan, chunk_tokens] = plan_for(device, shape, weights, options);
+    const uint64_t first_session = plan.session_total_bytes(0), needed = needed_bytes(plan);
     if (needed > plan.available_bytes) {
       const auto gib = [](uint64_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
       return fail(ErrorCode::out_of_memory,
@@ -346,7 +407,7 @@ Result<std::unique_ptr<backend::Backend>> make_cuda_backend(const model::ModelSh
                   gib(needed), gib(plan.weight_bytes()), gib(plan.scratch_bytes), gib(first_session),
                   gib(plan.available_bytes), gib(device.totalGlobalMem));
     }
-    return std::unique_ptr<backend::Backend>(new CudaBackend(shape, weights, options, device));
+    return std::unique_ptr<backend::Backend>(new CudaBackend(shape, weights, options, device, chunk_tokens));
   } catch (const CudaFailure& failure) {
     return failure.error;
   }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "backend/cuda/prefill/embed.hpp"
 #include "backend/cuda/repack/repack.hpp"
 #include "format/number_formats.hpp"
 #include "format/tensor_type.hpp"
@@ -76,12 +77,70 @@ std::vector<const Tensor*> layer_tensors(const model::LayerWeights& w) {
           &w.down_shared};
 }
 
+DeviceMatrix matrix_shape(const Tensor& tensor) {
+  DeviceMatrix result;
+  if (tensor.data == nullptr) return result;
+  result.type = tensor.type;
+  result.rows = static_cast<uint32_t>(tensor.dims[1] * tensor.dims[2]);
+  result.cols = static_cast<uint32_t>(tensor.dims[0]);
+  return result;
+}
+
+// Types and sizes only.
+struct LayerShapes {
+  DeviceMatrix matrix(const Tensor& tensor) { return matrix_shape(tensor); }
+  const float* vector(const Tensor&) { return nullptr; }
+  const int32_t* table(const Tensor&) { return nullptr; }
+  DeviceMixer mixer(const model::HyperConnectionWeights& weights) {
+    return {matrix_shape(weights.fn), nullptr, nullptr};
+  }
+  DeviceCompressor compressor(const model::CompressorWeights& weights) {
+    return {matrix_shape(weights.kv), matrix_shape(weights.gate), nullptr, nullptr};
+  }
+};
+
+// `Source` makes the parts of a layer from tensors.
+template <class Source>
+DeviceLayer make_layer(Source& up, const model::LayerWeights& w) {
+  DeviceLayer layer;
+  layer.ratio = w.ratio;
+  layer.hc_attn = up.mixer(w.hc_attn);
+  layer.hc_ffn = up.mixer(w.hc_ffn);
+  layer.attn_norm = up.vector(w.attn_norm);
+  layer.q_a_norm = up.vector(w.q_a_norm);
+  layer.kv_norm = up.vector(w.kv_norm);
+  layer.sinks = up.vector(w.sinks);
+  layer.ffn_norm = up.vector(w.ffn_norm);
+  layer.q_a = up.matrix(w.q_a);
+  layer.q_b = up.matrix(w.q_b);
+  layer.kv = up.matrix(w.kv);
+  layer.output_a = up.matrix(w.output_a);
+  layer.output_b = up.matrix(w.output_b);
+  if (w.ratio != 0) layer.compressor = up.compressor(w.compressor);
+  if (w.ratio == model::csa_ratio) {
+    layer.index_compressor = up.compressor(w.index_compressor);
+    layer.index_q_b = up.matrix(w.index_q_b);
+    layer.index_proj = up.matrix(w.index_proj);
+  }
+  layer.router = up.matrix(w.router);
+  layer.router_bias = up.vector(w.router_bias);
+  layer.router_table = up.table(w.router_table);
+  layer.gate_experts = up.matrix(w.gate_experts);
+  layer.up_experts = up.matrix(w.up_experts);
+  layer.down_experts = up.matrix(w.down_experts);
+  layer.gate_shared = up.matrix(w.gate_shared);
+  layer.up_shared = up.matrix(w.up_shared);
+  layer.down_shared = up.matrix(w.down_shared);
+  return layer;
+}
+
 }  // namespace
 
 uint64_t device_tensor_bytes(const Tensor& tensor, model::TensorRole role) {
   switch (role) {
     case model::TensorRole::embedding:
-      return 0;  // stays on the host
+      return is_embedding_type(tensor.type) ? matrix_bytes(tensor)
+                                            : aligned(tensor.elements() * sizeof(float));
     case model::TensorRole::vector:
       return aligned(tensor.elements() * sizeof(float));
     case model::TensorRole::table:
@@ -89,6 +148,13 @@ uint64_t device_tensor_bytes(const Tensor& tensor, model::TensorRole role) {
     default:
       return matrix_bytes(tensor);
   }
+}
+
+std::vector<DeviceLayer> device_layer_shapes(const model::ModelWeights& weights) {
+  LayerShapes shapes;
+  std::vector<DeviceLayer> layers;
+  for (const model::LayerWeights& w : weights.layers) layers.push_back(make_layer(shapes, w));
+  return layers;
 }
 
 // Streams tensors through two pinned buffers: while one is copied and repacked, the other is filled from the
@@ -113,11 +179,8 @@ class DeviceWeights::Uploader {
   Uploader& operator=(const Uploader&) = delete;
 
   DeviceMatrix matrix(const Tensor& tensor) {
-    DeviceMatrix result;
+    DeviceMatrix result = matrix_shape(tensor);
     if (tensor.data == nullptr) return result;
-    result.type = tensor.type;
-    result.rows = static_cast<uint32_t>(tensor.dims[1] * tensor.dims[2]);
-    result.cols = static_cast<uint32_t>(tensor.dims[0]);
     if (is_plain(tensor.type)) {
       uint8_t* out = allocate(tensor.size_bytes, tensor);
       pieces(tensor, 1, [&](const uint8_t* staged, size_t offset, size_t count) {
@@ -164,6 +227,25 @@ class DeviceWeights::Uploader {
   }
   const int32_t* table(const Tensor& tensor) {
     return reinterpret_cast<const int32_t*>(tensor.data == nullptr ? nullptr : plain_bytes(tensor));
+  }
+  // As it is, or decoded where embed_tokens() does not know the type.
+  DeviceMatrix embedding(const Tensor& tensor) {
+    if (is_embedding_type(tensor.type)) return matrix(tensor);
+    const size_t cols = tensor.dims[0], rows = tensor.dims[1];
+    const uint64_t row_bytes = format::row_bytes(tensor.type, cols);
+    DeviceMatrix result{TensorType::f32, static_cast<uint32_t>(rows), static_cast<uint32_t>(cols)};
+    auto* out = reinterpret_cast<float*>(allocate(rows * cols * sizeof(float), tensor));
+    std::vector<float> values(cols);
+    for (size_t row = 0; row < rows; ++row) {
+      format::decode_row(tensor.type, tensor.data + row * row_bytes, cols, values.data());
+      check(cudaMemcpyAsync(out + row * cols, values.data(), cols * sizeof(float), cudaMemcpyHostToDevice,
+                            stream_),
+            "embedding copy");
+    }
+    check(cudaStreamSynchronize(stream_), "embedding copy");
+    advance(tensor.size_bytes);
+    result.quants = reinterpret_cast<const uint8_t*>(out);
+    return result;
   }
 
  private:
@@ -214,7 +296,7 @@ class DeviceWeights::Uploader {
 
 DeviceWeights::DeviceWeights(const model::ModelWeights& weights, cudaStream_t stream,
                              const std::function<void(uint64_t, uint64_t)>& progress) {
-  uint64_t total = weights.output.size_bytes;
+  uint64_t total = weights.token_embedding.size_bytes + weights.output.size_bytes;
   for (const model::LayerWeights& layer : weights.layers) {
     for (const Tensor* tensor : layer_tensors(layer)) total += tensor->size_bytes;
   }
@@ -222,37 +304,9 @@ DeviceWeights::DeviceWeights(const model::ModelWeights& weights, cudaStream_t st
   output = up.matrix(weights.output);
   output_norm = up.vector(weights.output_norm);
   hc_head = up.mixer(weights.hc_head);
+  embedding = up.embedding(weights.token_embedding);
   for (const model::LayerWeights& w : weights.layers) {
-    DeviceLayer layer;
-    layer.ratio = w.ratio;
-    layer.hc_attn = up.mixer(w.hc_attn);
-    layer.hc_ffn = up.mixer(w.hc_ffn);
-    layer.attn_norm = up.vector(w.attn_norm);
-    layer.q_a_norm = up.vector(w.q_a_norm);
-    layer.kv_norm = up.vector(w.kv_norm);
-    layer.sinks = up.vector(w.sinks);
-    layer.ffn_norm = up.vector(w.ffn_norm);
-    layer.q_a = up.matrix(w.q_a);
-    layer.q_b = up.matrix(w.q_b);
-    layer.kv = up.matrix(w.kv);
-    layer.output_a = up.matrix(w.output_a);
-    layer.output_b = up.matrix(w.output_b);
-    if (w.ratio != 0) layer.compressor = up.compressor(w.compressor);
-    if (w.ratio == model::csa_ratio) {
-      layer.index_compressor = up.compressor(w.index_compressor);
-      layer.index_q_b = up.matrix(w.index_q_b);
-      layer.index_proj = up.matrix(w.index_proj);
-    }
-    layer.router = up.matrix(w.router);
-    layer.router_bias = up.vector(w.router_bias);
-    layer.router_table = up.table(w.router_table);
-    layer.gate_experts = up.matrix(w.gate_experts);
-    layer.up_experts = up.matrix(w.up_experts);
-    layer.down_experts = up.matrix(w.down_experts);
-    layer.gate_shared = up.matrix(w.gate_shared);
-    layer.up_shared = up.matrix(w.up_shared);
-    layer.down_shared = up.matrix(w.down_shared);
-    layers.push_back(layer);
+    layers.push_back(make_layer(up, w));
   }
 }
 

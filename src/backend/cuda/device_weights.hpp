@@ -40,15 +40,18 @@ struct DeviceLayer {
 /// Bytes of device memory that a tensor takes, without loading it.
 uint64_t device_tensor_bytes(const model::Tensor& tensor, model::TensorRole role);
 
+/// The layers of a model without device memory: types and sizes of their matrices.
+std::vector<DeviceLayer> device_layer_shapes(const model::ModelWeights& weights);
+
 class DeviceWeights {
  public:
   /// No layers; for programs that fill the members themselves.
   DeviceWeights() = default;
-  /// Copies and repacks every tensor but the token embedding, which stays on the host. `progress` gets (done,
-  /// total) bytes. Throws CudaFailure.
+  /// Copies and repacks every tensor. `progress` gets (done, total) bytes. Throws CudaFailure.
   DeviceWeights(const model::ModelWeights& weights, cudaStream_t stream,
                 const std::function<void(uint64_t, uint64_t)>& progress);
 
+  DeviceMatrix embedding;  // [V][d], of a type that embed_tokens() reads
   std::vector<DeviceLayer> layers;
   DeviceMatrix output;
   const float* output_norm = nullptr;

@@ -16,11 +16,12 @@
 namespace ds4::cuda {
 namespace {
 
+constexpr int slice_values = 25;  // mix values and the sum of squares
 constexpr int tile_tokens = 16;
-constexpr int step_columns = 16;  // of every stream, in one step of a warp
+constexpr int quads = 2;  // groups of four columns that a lane has of every stream
+constexpr int warp_columns = 16 * quads;
 constexpr int leave_warps = 8;
-constexpr int steps_per_warp = 2;
-constexpr int slice_columns = leave_warps * steps_per_warp * step_columns;
+constexpr int slice_columns = leave_warps * warp_columns;
 
 int slices(uint32_t width) {
   return static_cast<int>((width + slice_columns - 1) / slice_columns);
@@ -96,18 +97,19 @@ __device__ float add_squares(float sum, const float4& x) {
   return fmaf(x.w, x.w, fmaf(x.z, x.z, fmaf(x.y, x.y, fmaf(x.x, x.x, sum))));
 }
 
-// New values of a lane's four columns in the four streams of one token: post and comb applied.
-__device__ void write_back(float4 (&in)[4], const float4& out, const float* weights) {
+// New values of four columns in the four streams of one token: post and comb applied.
+template <int count>
+__device__ void write_back(float4 (&x)[4][count], int q, const float4& out, const float* weights) {
   float4 mixed[4];
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
     const float post = weights[4 + k];
     mixed[k] = make_float4(post * out.x, post * out.y, post * out.z, post * out.w);
 #pragma unroll
-    for (int j = 0; j < 4; ++j) axpy(mixed[k], weights[8 + 4 * j + k], in[j]);
+    for (int j = 0; j < 4; ++j) axpy(mixed[k], weights[8 + 4 * j + k], x[j][q]);
   }
 #pragma unroll
-  for (int k = 0; k < 4; ++k) in[k] = mixed[k];
+  for (int k = 0; k < 4; ++k) x[k][q] = mixed[k];
 }
 
 // One slice of columns of 16 tokens; T is the type of fn, `tiles` its rows / 8 rounded up, 0 for no mixing.
@@ -127,43 +129,58 @@ __global__ void __launch_bounds__(32 * leave_warps, 2)
     __syncthreads();
   }
   float sum[tiles > 0 ? tiles : 1][4] = {}, squares[2] = {};
-  const int first = blockIdx.y * slice_columns + warp * steps_per_warp * step_columns;
-  for (int column = first + 4 * c; column < min(first + steps_per_warp * step_columns, d);
-       column += step_columns) {
-    float4 x[2][4];
+  // Whole lines of 128 bytes, written by one warp at one time: pieces of lines cost the memory twice.
+  const int column = blockIdx.y * slice_columns + warp * warp_columns + 4 * c;
+  const int token[2] = {first_token + g, first_token + g + 8};
+  float4 x[2][4][quads], o[2][quads];  // everything is asked for before the first is used
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const int token = first_token + g + 8 * r;
-      float* place = b.streams + static_cast<size_t>(token) * 4 * d + column;
+  for (int r = 0; r < 2; ++r) {
+    const bool present = token[r] < tokens && column < d;
+    const float* place = b.streams + static_cast<size_t>(token[r]) * 4 * d + column;
+    const float* from = out + static_cast<size_t>(token[r]) * d + column;
+#pragma unroll
+    for (int q = 0; q < quads; ++q) {
 #pragma unroll
       for (int h = 0; h < 4; ++h) {
-        x[r][h] = token < tokens ? *reinterpret_cast<const float4*>(place + h * d) : float4{};
+        x[r][h][q] = present ? *reinterpret_cast<const float4*>(place + h * d + 16 * q) : float4{};
       }
       if constexpr (has_out) {
-        const float4 o =
-            token < tokens
-                ? __ldg(reinterpret_cast<const float4*>(out + static_cast<size_t>(token) * d + column))
-                : float4{};
-        write_back(x[r], o, weights[g + 8 * r]);
-#pragma unroll
-        for (int h = 0; h < 4; ++h) {
-          if (token < tokens) *reinterpret_cast<float4*>(place + h * d) = x[r][h];
-        }
+        o[r][q] = present ? __ldg(reinterpret_cast<const float4*>(from + 16 * q)) : float4{};
       }
     }
-    if constexpr (tiles > 0) {
-      constexpr bool exact = sizeof(T) == 2;
+  }
+  if constexpr (has_out) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+#pragma unroll
+      for (int q = 0; q < quads; ++q) write_back<quads>(x[r], q, o[r][q], weights[g + 8 * r]);
+      if (token[r] >= tokens || column >= d) continue;
+      float* place = b.streams + static_cast<size_t>(token[r]) * 4 * d + column;
 #pragma unroll
       for (int h = 0; h < 4; ++h) {
-        for (int r = 0; r < 2; ++r) squares[r] = add_squares(squares[r], x[r][h]);
-        const Split x0[4] = {split(x[0][h].x), split(x[0][h].y), split(x[0][h].z), split(x[0][h].w)};
-        const Split x1[4] = {split(x[1][h].x), split(x[1][h].y), split(x[1][h].z), split(x[1][h].w)};
 #pragma unroll
-        for (int t = 0; t < tiles; ++t) {
-          const int row = min(8 * t + g, outputs - 1);
-          const float4 w = load_weights(fn + (static_cast<size_t>(row) * 4 + h) * d + column);
-          add_products<exact>(sum[t], x0[0], x1[0], x0[1], x1[1], w.x, w.y);
-          add_products<exact>(sum[t], x0[2], x1[2], x0[3], x1[3], w.z, w.w);
+        for (int q = 0; q < quads; ++q) *reinterpret_cast<float4*>(place + h * d + 16 * q) = x[r][h][q];
+      }
+    }
+  }
+  if constexpr (tiles > 0) {
+    constexpr bool exact = sizeof(T) == 2;
+    if (column < d) {
+#pragma unroll
+      for (int h = 0; h < 4; ++h) {
+#pragma unroll
+        for (int q = 0; q < quads; ++q) {
+          const float4 v[2] = {x[0][h][q], x[1][h][q]};
+          for (int r = 0; r < 2; ++r) squares[r] = add_squares(squares[r], v[r]);
+          const Split x0[4] = {split(v[0].x), split(v[0].y), split(v[0].z), split(v[0].w)};
+          const Split x1[4] = {split(v[1].x), split(v[1].y), split(v[1].z), split(v[1].w)};
+#pragma unroll
+          for (int t = 0; t < tiles; ++t) {
+            const int row = min(8 * t + g, outputs - 1);
+            const float4 w = load_weights(fn + (static_cast<size_t>(row) * 4 + h) * d + column + 16 * q);
+            add_products<exact>(sum[t], x0[0], x1[0], x0[1], x1[1], w.x, w.y);
+            add_products<exact>(sum[t], x0[2], x1[2], x0[3], x1[3], w.z, w.w);
+          }
         }
       }
     }
@@ -179,14 +196,14 @@ __global__ void __launch_bounds__(32 * leave_warps, 2)
       if (c == 0) sums[warp][g + 8 * r][8 * tiles] = squares[r];
     }
     __syncthreads();
-    for (int i = threadIdx.x; i < tile_tokens * mix_values; i += blockDim.x) {
-      const int token = i / mix_values, value = i % mix_values;
+    for (int i = threadIdx.x; i < tile_tokens * slice_values; i += blockDim.x) {
+      const int token = i / slice_values, value = i % slice_values;
       if (first_token + token >= tokens || value > outputs) continue;
       float total = 0;
       for (int w = 0; w < leave_warps; ++w) {
         total += sums[w][token][value == outputs ? 8 * tiles : value];
       }
-      b.partial[(static_cast<size_t>(first_token + token) * gridDim.y + blockIdx.y) * mix_values + value] =
+      b.partial[(static_cast<size_t>(first_token + token) * gridDim.y + blockIdx.y) * slice_values + value] =
           total;
     }
   }
@@ -200,10 +217,10 @@ __global__ void __launch_bounds__(32 * finish_warps)
   const int lane = threadIdx.x % 32;
   const uint32_t token = blockIdx.x * finish_warps + threadIdx.x / 32;
   if (token >= b.tokens) return;
-  const float* partial = b.partial + static_cast<size_t>(token) * slice_count * mix_values;
+  const float* partial = b.partial + static_cast<size_t>(token) * slice_count * slice_values;
   float sum = 0;
   if (lane <= outputs) {
-    for (int s = 0; s < slice_count; ++s) sum += partial[s * mix_values + lane];
+    for (int s = 0; s < slice_count; ++s) sum += partial[s * slice_values + lane];
   }
   const float squares = __shfl_sync(0xffffffffu, sum, outputs);
   const float mix = sum / sqrtf(squares / static_cast<float>(4 * b.width) + mixing_epsilon);
@@ -297,7 +314,7 @@ void launch_mix(const PrefillStreams& b, const float* out, const DeviceMatrix& f
 }  // namespace
 
 size_t prefill_mix_partials(uint32_t tokens, uint32_t width) {
-  return static_cast<size_t>(tokens) * static_cast<size_t>(slices(width)) * mix_values;
+  return static_cast<size_t>(tokens) * static_cast<size_t>(slices(width)) * slice_values;
 }
 
 cudaError_t prefill_leave_and_mix(const PrefillStreams& b, const float* out, const DeviceMixer* mixer,

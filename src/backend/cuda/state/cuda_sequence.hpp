@@ -70,7 +70,9 @@ class CudaSequence final : public backend::Sequence {
   /// Writes all page addresses to the device after `state` was replaced.
   void publish_tables(cudaStream_t stream);
 
-  const LayerCache* layer_caches() const { return caches_.data(); }
+  const LayerCache* layer_caches() const { return caches_.data(); }  // device memory
+  /// The table of a layer's index rows, in device memory.
+  const uint8_t* const* index_pages(size_t layer) const { return table(layer, true); }
 
   CudaState state;
   DeviceBuffer<uint8_t> arena;
