@@ -17,6 +17,7 @@ EngineOptions engine_options(const ProgramOptions& options, const std::string& p
   EngineOptions result;
   result.model_path = path;
   result.mtp_path = options.mtp_path;
+  result.steering_path = options.steering_path;
   result.backend = options.backend;
   result.threads = options.threads;
   result.prefill_chunk = options.prefill_chunk_tokens;
@@ -43,7 +44,19 @@ Result<Engine> open_engine(const ProgramOptions& options, const std::string& pat
     return fail(ErrorCode::invalid_argument,
                 "--mtp-draft needs a drafter, and there is none in the model file: name one with --mtp");
   }
+  if (engine.info().steering) say(steering_sentence(options));
   return engine;
+}
+
+void prepare_session(Session& session, const ProgramOptions& options) {
+  session.set_speculation(speculation_options(options));
+  if (const auto scales = steering_scales(options)) session.set_steering(*scales);
+}
+
+std::string steering_sentence(const ProgramOptions& options) {
+  const SteeringScales scales = steering_scales(options).value_or({});
+  return fmt::format("steering by {}: feed-forward {}, attention {}", options.steering_path,
+                     scales.feed_forward, scales.attention);
 }
 
 SpeculationOptions speculation_options(const ProgramOptions& options) {

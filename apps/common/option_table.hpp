@@ -105,6 +105,22 @@ inline constexpr auto drafter_rows = std::to_array<OptionRow<Options, Section>>(
     {Section::runtime, "", "--mtp-margin", "F", "lead over the second best that a further draft needs, 0 to 1000 [3]",
      [](Options& o, const std::string& v) { return set_number(o.mtp_margin, "--mtp-margin", v, 0, 1000); }},
 });
+
+/// The options of programs that can steer what they generate.
+template <class Options, class Section>
+inline constexpr auto steering_rows = std::to_array<OptionRow<Options, Section>>({
+    {Section::runtime, "", "--dir-steering-file", "FILE", "directions (.f32) to remove or strengthen, see ds4-steer",
+     [](Options& o, const std::string& v) { return set_path(o.steering_path, "--dir-steering-file", v); }},
+    {Section::runtime, "", "--dir-steering-ffn", "F",
+     "how much is removed from feed-forward parts, -100 to 100 [1 with a file]; negative strengthens",
+     [](Options& o, const std::string& v) {
+       return set_number(o.steering_feed_forward.emplace(), "--dir-steering-ffn", v, -100, 100);
+     }},
+    {Section::runtime, "", "--dir-steering-attn", "F", "how much is removed from attention parts, -100 to 100 [0]",
+     [](Options& o, const std::string& v) {
+       return set_number(o.steering_attention.emplace(), "--dir-steering-attn", v, -100, 100);
+     }},
+});
 // clang-format on
 
 }  // namespace ds4::cli

@@ -27,7 +27,14 @@ struct ProgramOptions {
   std::string mtp_path;             // file with a drafter; empty: none, or the one in the model file
   std::optional<size_t> mtp_depth;  // drafts at a time
   float mtp_margin = 3.0f;
+
+  std::string steering_path;  // directions; empty: none
+  std::optional<float> steering_feed_forward, steering_attention;
 };
+
+/// Scales as asked for; a file without scales steers the feed-forward parts by 1. invalid_argument for a
+/// scale without a file.
+Result<SteeringScales> steering_scales(const ProgramOptions& options);
 
 /// Drafts at a time when a drafter is named and nothing else is said.
 inline constexpr size_t default_draft_depth = 4;

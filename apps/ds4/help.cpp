@@ -34,6 +34,7 @@ constexpr Command commands[] = {
     {"/think-max", "reason with the longest effort"},
     {"/nothink", "answer directly"},
     {"/ctx N", "change the context size; the conversation is kept"},
+    {"/steer F", "remove F times the steering direction from now on (--dir-steering-file)"},
     {"/read FILE", "send the content of a file as the next message"},
     {"/quit, /exit", "leave (so does Ctrl+D)"},
 };

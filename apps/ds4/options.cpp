@@ -95,7 +95,8 @@ constexpr auto own_rows = std::to_array<Row>({
 });
 // clang-format on
 
-constexpr auto rows = join_rows(program_rows<Options, Section>, drafter_rows<Options, Section>, own_rows);
+constexpr auto rows = join_rows(program_rows<Options, Section>, drafter_rows<Options, Section>,
+                                steering_rows<Options, Section>, own_rows);
 
 /// Combinations that make no sense.
 Result<void> check_combinations(const Options& o) {
@@ -104,6 +105,7 @@ Result<void> check_combinations(const Options& o) {
     return fail(ErrorCode::invalid_argument,
                 "--perplexity-file takes its text from the file: leave the prompt out");
   }
+  DS4_TRY(steering_scales(o));
   if (o.raw_prompt && !o.tools_path.empty()) {
     return fail(ErrorCode::invalid_argument,
                 "--raw-prompt adds nothing to the prompt, so --tools has no place");

@@ -93,7 +93,7 @@ int run_with_engine(const Options& options, const std::string& path, const std::
 
   auto session = engine->create_session(options.context_tokens);
   if (!session) return failure(session.error());
-  session->set_speculation(speculation_options(options));
+  prepare_session(*session, options);
   set_interrupt_mode(OnInterrupt::stop_then_exit);
   if (!options.perplexity_path.empty()) {
     const auto line = measure_perplexity(options, *engine, *session);

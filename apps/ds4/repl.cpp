@@ -48,7 +48,7 @@ class Conversation {
   Result<void> open(uint64_t context_tokens) {
     session_.reset();  // before the new one, so that both are never in memory together
     DS4_ASSIGN(session_, engine_.create_session(context_tokens));
-    session_->set_speculation(speculation_options(options_));
+    prepare_session(*session_, options_);
     options_.context_tokens = context_tokens;
     say(context_sentence(engine_, context_tokens));
     say_if_context_is_small(options_.think, context_tokens);
@@ -65,6 +65,7 @@ class Conversation {
     say_if_context_is_small(mode, options_.context_tokens);
   }
   void change_context(const std::string& argument);
+  void steer(const std::string& argument);
 
   Options options_;
   const Engine& engine_;
@@ -118,6 +119,17 @@ void Conversation::change_context(const std::string& argument) {
   if (const auto reopened = open(before); !reopened) say_error(reopened.error().message);
 }
 
+void Conversation::steer(const std::string& argument) {
+  if (!engine_.info().steering)
+    return say_error("there is no direction to steer by: start with --dir-steering-file");
+  float scale = 0;
+  if (const auto set = set_number(scale, "/steer", argument, -100, 100); !set)
+    return say_error(set.error().message);
+  options_.steering_feed_forward = scale;
+  session_->set_steering(steering_scales(options_).value_or({}));
+  say(steering_sentence(options_));
+}
+
 Next Conversation::command(const std::string& line) {
   const size_t space = line.find_first_of(" \t\n");
   const std::string name = line.substr(0, space);
@@ -137,6 +149,8 @@ Next Conversation::command(const std::string& line) {
     set_think(ThinkMode::none);
   } else if (name == "/ctx") {
     change_context(argument);
+  } else if (name == "/steer") {
+    steer(argument);
   } else if (name == "/read") {
     if (argument.empty()) {
       say_error("/read needs the name of a file");

@@ -22,6 +22,7 @@ struct EngineOptions {
   std::string mtp_path;  // file with the drafter (MTP block), unless it is in the model file; empty: none
   BackendChoice backend = BackendChoice::automatic;
   unsigned threads = 0;           // 0 = one per processor
+  std::string steering_path;      // directions (.f32) for Session::set_steering(); empty: none
   uint32_t prefill_chunk = 4096;  // tokens; chunk boundaries lie on multiples of it
   bool exact_activations =
       false;                  // do not round activations to 8 bits before products with quantised weights
@@ -42,7 +43,8 @@ struct ModelInfo {
   uint64_t max_context = 0;   // declared, tokens
   uint64_t weight_bytes = 0;  // tensor bytes in the file
   double state_bytes_per_token = 0;
-  bool drafter = false;  // a drafter is loaded and can be used
+  bool drafter = false;   // a drafter is loaded and can be used
+  bool steering = false;  // directions are loaded
 };
 
 /// What decoding one token has to read.

@@ -12,6 +12,7 @@
 #include "ds4/error.hpp"
 #include "ds4/sampling.hpp"
 #include "ds4/speculation.hpp"
+#include "ds4/steering.hpp"
 #include "ds4/token.hpp"
 
 namespace ds4 {
@@ -75,6 +76,14 @@ class Session {
   /// How generate() uses the engine's drafter; without one it never drafts.
   void set_speculation(const SpeculationOptions& options);
   const SpeculationStats& speculation() const;
+
+  /// Holds for tokens evaluated from now on; what was evaluated before stays as it is. No effect without
+  /// directions.
+  void set_steering(const SteeringScales& scales);
+  /// Evaluates `prompt` in a session that was reset, and returns what a part of every layer computed for its
+  /// last `rows` tokens, before steering: [layers][rows][width]. Errors: as for sync(); invalid_argument for
+  /// a prompt longer than one prefill chunk; unsupported.
+  Result<std::vector<float>> capture(std::span<const Token> prompt, Component component, size_t rows);
 
   /// Logits after the last token, one per vocabulary entry; empty before the first token. Copied from the
   /// device when asked for; valid until the session changes.

@@ -14,21 +14,11 @@
 
 #include "ds4/error.hpp"
 #include "ds4/sampling.hpp"
+#include "ds4/steering.hpp"
 #include "ds4/token.hpp"
 #include "sampling/logit_summary.hpp"
 
 namespace ds4::backend {
-
-/// The two parts of a layer. Their output, before it is written back to the streams, can be captured and
-/// steered (docs/model.md §13).
-enum class Component { attention, feed_forward };
-
-/// How strongly the direction of each layer is removed from the output y of its parts: y - scale d (d . y). 0
-/// is off.
-struct SteeringScales {
-  float attention = 0;
-  float feed_forward = 0;
-};
 
 /// State of one sequence, in the backend's memory: raw window, compressed rows, compressor frontiers, and the
 /// logits after its last token.

@@ -57,6 +57,7 @@ ModelInfo describe(const model::ModelShape& shape, const format::GgufFile& file,
 Result<std::unique_ptr<backend::Backend>> make_backend(const model::ModelShape& shape,
                                                        const model::ModelWeights& weights,
                                                        const model::MtpWeights* mtp,
+                                                       const std::vector<float>& directions,
                                                        const EngineOptions& options) {
   const bool automatic = options.backend == BackendChoice::automatic;
   // Exact activations are a property of the CPU's kernels.
@@ -68,6 +69,7 @@ Result<std::unique_ptr<backend::Backend>> make_backend(const model::ModelShape& 
       (automatic && !options.exact_activations && cuda::available(nullptr))) {
     cuda::CudaOptions cuda;
     cuda.on_load_progress = options.on_load_progress;
+    cuda.directions = directions;
     auto gpu = cuda::make_cuda_backend(shape, weights, mtp, cuda);
     if (gpu || !automatic) return gpu;
     if (options.on_notice) options.on_notice(gpu.error().message + "; computing on the CPU");
@@ -75,6 +77,7 @@ Result<std::unique_ptr<backend::Backend>> make_backend(const model::ModelShape& 
   cpu::CpuOptions cpu;
   cpu.threads = options.threads;
   cpu.exact_activations = options.exact_activations;
+  cpu.directions = directions;
   return cpu::make_cpu_backend(shape, weights, mtp, cpu);
 }
 
@@ -137,8 +140,17 @@ Result<Engine> Engine::open(const EngineOptions& options) {
   if (mtp_file || model::has_mtp(file)) {
     DS4_ASSIGN(mtp, model::bind_mtp(mtp_file ? *mtp_file : file, shape));
   }
-  DS4_ASSIGN(auto backend, make_backend(shape, weights, mtp ? &*mtp : nullptr, options));
+  SteeringDirections directions;
+  if (!options.steering_path.empty()) {
+    DS4_ASSIGN(directions, read_directions(options.steering_path, shape.layers, shape.width));
+    if (!directions.model_name.empty() && directions.model_name != shape.name && options.on_notice) {
+      options.on_notice(fmt::format("{}: made with \"{}\", used with \"{}\"", options.steering_path,
+                                    directions.model_name, shape.name));
+    }
+  }
+  DS4_ASSIGN(auto backend, make_backend(shape, weights, mtp ? &*mtp : nullptr, directions.values, options));
   ModelInfo info = describe(shape, file, backend->info());
+  info.steering = !directions.values.empty();
   // The mapping does not move with the object, so the weights' views stay valid.
   return Engine(std::make_shared<const EngineImpl>(
       EngineImpl{std::move(file), std::move(mtp_file), std::move(tokenizer), std::move(backend),

@@ -147,6 +147,27 @@ void Session::set_speculation(const SpeculationOptions& options) {
   impl_->draft_depth = DraftDepth(options);
 }
 
+void Session::set_steering(const SteeringScales& scales) {
+  impl_->sequence->steering = scales;
+}
+
+Result<std::vector<float>> Session::capture(std::span<const Token> prompt, Component component, size_t rows) {
+  DS4_TRY(impl_->check_prompt(prompt));
+  if (prompt.size() > impl_->engine->prefill_chunk) {
+    return fail(ErrorCode::invalid_argument, "a prompt of {} tokens is longer than a prefill chunk of {}",
+                prompt.size(), impl_->engine->prefill_chunk);
+  }
+  reset();
+  backend::Capture capture{component, rows, {}};
+  backend::EvalControl control;
+  control.capture = &capture;
+  DS4_TRY(impl_->engine->backend->prefill(*impl_->sequence, prompt, 0, {}, control));
+  impl_->tokens.assign(prompt.begin(), prompt.end());
+  DS4_TRY(impl_->check_finite());
+  DS4_TRY(impl_->add_anchor());
+  return std::move(capture.values);
+}
+
 const SpeculationStats& Session::speculation() const {
   return impl_->speculation_stats;
 }

@@ -14,7 +14,6 @@ namespace ds4 {
 namespace {
 
 using backend::Capture;
-using backend::Component;
 using testing::LoadedModel;
 using testing::must;
 
@@ -57,7 +56,7 @@ class SteeringTest : public ::testing::Test {
     steered = std::make_unique<LoadedModel>(nano, "", options);
   }
 
-  std::vector<float> logits(const LoadedModel& model, backend::SteeringScales scales) const {
+  std::vector<float> logits(const LoadedModel& model, SteeringScales scales) const {
     auto sequence = model.sequence();
     sequence->steering = scales;
     return model.prefill(*sequence, prompt);
@@ -77,7 +76,7 @@ TEST_F(SteeringTest, ScaleZeroIsTheSameAsNone) {
 }
 
 TEST_F(SteeringTest, DecodeAndBatchesGiveTheBitsOfPrefill) {
-  const backend::SteeringScales scales{0.5f, -1.0f};
+  const SteeringScales scales{0.5f, -1.0f};
   const auto expected = logits(*steered, scales);
   auto sequence = steered->sequence(), other = steered->sequence();
   sequence->steering = scales;

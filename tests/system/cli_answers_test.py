@@ -2,6 +2,7 @@
 """One-shot answers: what goes to standard output, prompts from everywhere, limits, failing output."""
 import json
 import os
+import struct
 import subprocess
 import tempfile
 import unittest
@@ -43,6 +44,27 @@ class Answers(unittest.TestCase):
         self.assertIn(b"--mtp-draft needs a drafter", result.stderr)
         self.assertEqual(run("--mtp", MODEL, "-p", "x").returncode, 1)
         self.assertEqual(run("--mtp", drafter, "--mtp-draft", "17", "-p", "x").returncode, 2)
+
+    def test_steering(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "d.f32")
+            with open(path, "wb") as file:
+                file.write(struct.pack("<256f", *([0.0625] * 256)) * 6)
+            plain = run(*GREEDY, "-p", CAPITAL)
+            off = run(*GREEDY, "-p", CAPITAL, "--dir-steering-file", path, "--dir-steering-ffn", "0")
+            self.assertEqual(off.stdout, plain.stdout)
+            strong = run(*GREEDY, "-p", CAPITAL, "-n", "20", "--dir-steering-file", path, "--dir-steering-ffn", "-100")
+            self.assertEqual(strong.returncode, 0)
+            self.assertNotEqual(strong.stdout, plain.stdout)
+            self.assertIn(b"steering by " + path.encode() + b": feed-forward -100, attention 0", strong.stderr)
+            with open(path, "ab") as file:
+                file.write(b"1234")
+            wrong = run("-p", "x", "--dir-steering-file", path)
+            self.assertEqual((wrong.returncode, wrong.stdout), (1, b""))
+            self.assertRegex(wrong.stderr, rb"d\.f32: 6148 bytes, but the directions of a model with 6 layers of width 256 take 6144")
+        lost = run("-p", "x", "--dir-steering-attn", "1")
+        self.assertEqual(lost.returncode, 2)
+        self.assertIn(b"--dir-steering-attn needs a direction", lost.stderr)
 
     def test_reasoning_is_dim_on_a_terminal(self):
         terminal = Terminal("--temp", "0", "-p", "Calculate 108 + 913.")

@@ -85,6 +85,28 @@ class Conversation(unittest.TestCase):
         self.ask(terminal, "What is my lucky number?", r"Your lucky number is 412")
         self.leave(terminal)
 
+    def test_steer(self):
+        terminal = Terminal("--temp", "0", "--nothink")
+        terminal.expect("ds4> ")
+        terminal.send("/steer 1\r")
+        terminal.expect("there is no direction to steer by: start with --dir-steering-file")
+        terminal.send("/quit\r")
+        self.assertEqual(terminal.close(), 0)
+        with tempfile.NamedTemporaryFile(suffix=".f32") as file:
+            file.write(b"\0" * (6 * 256 * 4))
+            file.flush()
+            terminal = Terminal("--temp", "0", "--nothink", "--dir-steering-file", file.name)
+            terminal.expect("steering by .*: feed-forward 1, attention 0")
+            terminal.expect("ds4> ")
+            terminal.send("/steer -2.5\r")
+            terminal.expect("steering by .*: feed-forward -2.5, attention 0")
+            terminal.send("/steer x\r")
+            terminal.expect("/steer needs a number from -100 to 100, not 'x'")
+            terminal.send("What is the capital of Japan?\r")
+            terminal.expect("Tokyo")
+            terminal.send("/quit\r")
+            self.assertEqual(terminal.close(), 0)
+
     def test_read(self):
         terminal = self.open("--nothink")
         terminal.send("/read /no-such-file\r")

@@ -31,7 +31,7 @@ class Usage(unittest.TestCase):
         self.assertRegex(run("--version", model=False).stdout, rb"^ds4 \d+\.\d+\.\d+\n$")
 
     def test_unknown_options_show_the_short_help(self):
-        for option in ("--no-such-option", "--temp=1", "-x", "--mtp", "--power", "--server", "stray"):
+        for option in ("--no-such-option", "--temp=1", "-x", "--power", "--server", "stray"):
             result = self.usage_error("unknown option|unexpected argument", option, "1")
             self.assertIn(b"usage: ds4", result.stderr)
 

@@ -19,7 +19,7 @@ struct Segment {
   uint64_t start = 0;  // position of the first token
   size_t first_row = 0;
   size_t count = 0;
-  backend::SteeringScales steering;
+  SteeringScales steering;
 };
 
 /// A prefill chunk is one segment, a decode batch has a segment of one row for each sequence.
@@ -35,11 +35,11 @@ struct Batch {
 
   size_t size() const { return tokens.size(); }
   void add(SequenceState& state, uint64_t start, std::span<const Token> new_tokens,
-           backend::SteeringScales steering = {});
+           SteeringScales steering = {});
 };
 
 inline void Batch::add(SequenceState& state, uint64_t start, std::span<const Token> new_tokens,
-                       backend::SteeringScales steering) {
+                       SteeringScales steering) {
   const auto segment = static_cast<uint32_t>(segments.size());
   segments.push_back({&state, start, tokens.size(), new_tokens.size(), steering});
   for (size_t i = 0; i < new_tokens.size(); ++i) rows.push_back({segment, start + i});

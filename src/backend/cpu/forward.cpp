@@ -32,8 +32,7 @@ void mix_values(const ForwardContext& context, const HyperConnectionMixer& mixer
 }
 
 // What may be seen and changed of a sublayer's output before it goes back to the streams.
-void edit_output(const ForwardContext& context, backend::Component component, size_t index,
-                 const Batch& batch) {
+void edit_output(const ForwardContext& context, Component component, size_t index, const Batch& batch) {
   const size_t d = context.shape.width;
   if (index >= context.shape.layers) return;  // the drafter's layer
   float* out = context.scratch.sublayer.data();
@@ -44,7 +43,7 @@ void edit_output(const ForwardContext& context, backend::Component component, si
   if (context.directions.empty()) return;
   const float* direction = context.directions.data() + index * d;
   for (const Segment& segment : batch.segments) {
-    const bool attention = component == backend::Component::attention;
+    const bool attention = component == Component::attention;
     const float scale = attention ? segment.steering.attention : segment.steering.feed_forward;
     if (scale == 0.0f) continue;
     for (size_t t = segment.first_row; t < segment.first_row + segment.count; ++t) {
@@ -114,12 +113,12 @@ void run_layer(const ForwardContext& context, const Layer& layer, size_t index, 
                const LayerStateOf& layer_state) {
   enter_sublayer(context, layer.hc_attn, layer.attn_norm, batch.size());
   attention_sublayer(context, layer, index, batch, layer_state);
-  edit_output(context, backend::Component::attention, index, batch);
+  edit_output(context, Component::attention, index, batch);
   leave_sublayer(context, batch.size());
 
   enter_sublayer(context, layer.hc_ffn, layer.ffn_norm, batch.size());
   moe_sublayer(context, layer, index, batch);
-  edit_output(context, backend::Component::feed_forward, index, batch);
+  edit_output(context, Component::feed_forward, index, batch);
   leave_sublayer(context, batch.size());
 
   if (context.observer != nullptr) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "backend/backend.hpp"
 #include "ds4/error.hpp"
@@ -16,6 +17,7 @@ namespace ds4::cuda {
 
 struct CudaOptions {
   int device = 0;
+  std::vector<float> directions;  // [layers][d] for steering; empty: none
   /// Called while weights go to the device: bytes done, bytes in all.
   std::function<void(uint64_t, uint64_t)> on_load_progress;
 };
