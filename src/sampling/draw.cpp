@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <vector>
 
-#include "sampling/block_maxima.hpp"
+#include "sampling/blocks.hpp"
 #include "sampling/candidates.hpp"
-#include "sampling/weight.hpp"
 
 namespace ds4::sampling {
 namespace {
@@ -34,11 +34,9 @@ struct Row {
   LogitSummary summary;
 };
 
-/// Logits that lie further than this below the maximum have no weight after min-p. Exponents are cut a
-/// thousandth below log(min_p), far more than exp() and log() round.
-float reach(const Softmax& softmax, float min_p) {
-  const float exponent = min_p > 0 ? std::log(min_p) - 1e-3f : lowest_exponent;
-  return std::max(exponent, lowest_exponent) * softmax.temperature;
+/// The distance below the maximum from which on exponents are less than this.
+float distance_of(float exponent, const DrawRule& rule) {
+  return exponent * rule.temperature;
 }
 
 /// Calls f(block) for the blocks that hold a logit no more than -`distance` below the maximum.
@@ -57,15 +55,9 @@ Token draw_by_id(const Row& row, const Softmax& softmax, float uniform) {
   };
   std::vector<BlockWeight> blocks;
   uint64_t total = 0;
-  const float distance = reach(softmax, softmax.min_p);
-  const auto weight = [&](float logit) {
-    return logit - softmax.maximum < distance ? 0 : softmax.kept_weight(logit);
-  };
-  for_blocks_within(row, distance, [&](size_t b) {
-    uint64_t sum = 0;
-    for (const float logit : row.block(b)) sum += weight(logit);
-    if (sum > 0) blocks.push_back({b, sum});
-    total += sum;
+  for_blocks_within(row, softmax.kept_reach, [&](size_t b) {
+    blocks.push_back({b, block_weight(row.block(b), softmax, softmax.min_p)});
+    total += blocks.back().weight;
   });
   uint64_t rest = draw_target(uniform, total);
   for (const BlockWeight& entry : blocks) {
@@ -75,7 +67,7 @@ Token draw_by_id(const Row& row, const Softmax& softmax, float uniform) {
     }
     const auto logits = row.block(entry.block);
     for (size_t i = 0; i < logits.size(); ++i) {
-      const uint64_t w = weight(logits[i]);
+      const uint64_t w = softmax.kept_weight(logits[i]);
       if (w >= rest) return static_cast<Token>(entry.block * block_logits + i);
       rest -= w;
     }
@@ -110,34 +102,30 @@ Token draw_top_k(const Row& row, const Softmax& softmax, const DrawRule& rule, f
   return draw_ranked(candidates, total, softmax, rule.top_p, uniform);
 }
 
-/// Nucleus over the whole vocabulary. Ranks only the candidates near enough to be in it.
+/// Nucleus over the whole vocabulary. Looks near the maximum first, and further until there is enough.
 Token draw_top_p(const Row& row, const Softmax& softmax, const DrawRule& rule, float uniform) {
-  std::array<uint64_t, distance_bins> kept_by_distance{};
   uint64_t total = 0;
-  const float distance = reach(softmax, 0);
-  for_blocks_within(row, distance, [&](size_t b) {
-    for (const float logit : row.block(b)) {
-      if (!(logit - softmax.maximum >= distance) || !is_finite(logit)) continue;
-      const float relative = softmax.relative(logit);
-      const uint64_t weight = Softmax::whole(relative);
-      total += weight;
-      if (relative >= softmax.min_p) kept_by_distance[distance_bin(softmax.maximum, logit)] += weight;
-    }
-  });
+  for_blocks_within(row, distance_of(lowest_exponent - 1, rule),
+                    [&](size_t b) { total += block_weight(row.block(b), softmax, 0); });
   const uint64_t enough = nucleus_target(rule.top_p, total);
-  uint32_t last_bin = 0;
-  for (uint64_t kept = kept_by_distance[0]; kept < enough && last_bin + 1 < distance_bins;) {
-    kept += kept_by_distance[++last_bin];
-  }
   std::vector<Candidate> candidates;
-  for_blocks_within(row, reach(softmax, softmax.min_p), [&](size_t b) {
-    const auto logits = row.block(b);
-    for (size_t i = 0; i < logits.size(); ++i) {
-      if (!is_finite(logits[i]) || distance_bin(softmax.maximum, logits[i]) > last_bin) continue;
-      if (softmax.kept_weight(logits[i]) == 0) continue;
-      candidates.push_back({logits[i], static_cast<Token>(b * block_logits + i)});
-    }
-  });
+  uint64_t kept = 0;
+  for (float exponent = -3; kept < enough; exponent *= 2) {
+    const float distance = std::max(distance_of(exponent, rule), softmax.kept_reach);
+    candidates.clear();
+    kept = 0;
+    for_blocks_within(row, distance, [&](size_t b) {
+      const auto logits = row.block(b);
+      for (size_t i = 0; i < logits.size(); ++i) {
+        if (!(logits[i] - softmax.maximum >= distance)) continue;
+        const uint64_t weight = softmax.kept_weight(logits[i]);
+        if (weight == 0) continue;
+        kept += weight;
+        candidates.push_back({logits[i], static_cast<Token>(b * block_logits + i)});
+      }
+    });
+    if (!(distance > softmax.kept_reach)) break;  // there are no others
+  }
   std::sort(candidates.begin(), candidates.end(), better);
   return draw_ranked(candidates, total, softmax, rule.top_p, uniform);
 }
@@ -157,11 +145,22 @@ DrawRule normalized(const SamplingParams& params) {
   return rule;
 }
 
+Softmax make_softmax(float maximum, const DrawRule& rule) {
+  Softmax softmax;
+  softmax.maximum = maximum;
+  softmax.inverse_temperature = std::min(1.0f / rule.temperature, std::numeric_limits<float>::max());
+  softmax.min_p = rule.min_p;
+  // A thousandth is far more than exp() and log() round.
+  const float exponent = rule.min_p > 0 ? std::log(rule.min_p) - 1e-3f : lowest_exponent - 1;
+  softmax.kept_reach = distance_of(std::max(exponent, lowest_exponent - 1), rule);
+  return softmax;
+}
+
 Token draw(std::span<const float> logits, const SamplingParams& params, float uniform) {
   const Row row(logits);
   if (row.summary.best < 0) return -1;
   const DrawRule rule = normalized(params);
-  const Softmax softmax{row.summary.maximum, rule.temperature, rule.min_p};
+  const Softmax softmax = make_softmax(row.summary.maximum, rule);
   if (rule.top_k > 0) return draw_top_k(row, softmax, rule, uniform);
   if (rule.top_p < 1) return draw_top_p(row, softmax, rule, uniform);
   return draw_by_id(row, softmax, uniform);

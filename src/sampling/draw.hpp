@@ -5,19 +5,14 @@
 
 #include "ds4/sampling.hpp"
 #include "sampling/logit_summary.hpp"
+#include "sampling/weight.hpp"
 
 namespace ds4::sampling {
 
 LogitSummary summarize(std::span<const float> logits);
 
-/// Parameters of a random choice within their ranges.
-struct DrawRule {
-  float temperature = 1;
-  uint32_t top_k = 0;  // 0: off
-  float top_p = 1;     // 1: off
-  float min_p = 0;
-};
 DrawRule normalized(const SamplingParams& params);
+Softmax make_softmax(float maximum, const DrawRule& rule);
 inline bool is_greedy(const SamplingParams& params) {
   return !(params.temperature > 0);
 }

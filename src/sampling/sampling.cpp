@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "sampling/block_maxima.hpp"
+#include "sampling/blocks.hpp"
 #include "sampling/candidates.hpp"
 #include "sampling/draw.hpp"
 

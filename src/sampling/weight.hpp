@@ -37,53 +37,54 @@ DS4_HOST_DEVICE inline float added(float a, float b) {
   return a + b;
 #endif
 }
-DS4_HOST_DEVICE inline float divided(float a, float b) {
-#ifdef __CUDA_ARCH__
-  return __fdiv_rn(a, b);
-#else
-  return a / b;
-#endif
-}
-
 DS4_HOST_DEVICE inline float float_of_bits(uint32_t bits) {
   float value;
   memcpy(&value, &bits, sizeof(value));
   return value;
 }
-DS4_HOST_DEVICE inline bool is_finite(float value) {
-  return value - value == 0;
-}
+// exp(x), x = n ln 2 + f with |f| <= 0.35 and the Taylor series of exp(f) up to f^7.
+inline constexpr float exp_log2_e = 1.44269504f;
+inline constexpr float exp_round = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
+inline constexpr float exp_ln2_high = 0.693359375f,
+                       exp_ln2_low = -2.12194440e-4f;  // n times the first is exact
+inline constexpr float exp_term_7 = 1.0f / 5040, exp_term_6 = 1.0f / 720, exp_term_5 = 1.0f / 120,
+                       exp_term_4 = 1.0f / 24, exp_term_3 = 1.0f / 6, exp_term_2 = 0.5f;
 
 /// exp(x) for lowest_exponent <= x <= 0, to about one unit in the last place; exp(0) is 1.
-/// x = n ln 2 + f with |f| <= 0.35, and the Taylor series of exp(f) up to f^7.
 DS4_HOST_DEVICE inline float exponential(float x) {
-  constexpr float round_up = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
-  constexpr float log2_e = 1.44269504f;
-  constexpr float ln2_high = 0.693359375f,
-                  ln2_low = -2.12194440e-4f;  // the first has 10 bits: n times it is exact
-  const float n = added(added(multiplied(x, log2_e), round_up), -round_up);
-  const float f = added(added(x, -multiplied(n, ln2_high)), -multiplied(n, ln2_low));
-  float p = 1.0f / 5040;
-  p = added(multiplied(p, f), 1.0f / 720);
-  p = added(multiplied(p, f), 1.0f / 120);
-  p = added(multiplied(p, f), 1.0f / 24);
-  p = added(multiplied(p, f), 1.0f / 6);
-  p = added(multiplied(p, f), 0.5f);
+  const float n = added(added(multiplied(x, exp_log2_e), exp_round), -exp_round);
+  const float f = added(added(x, -multiplied(n, exp_ln2_high)), -multiplied(n, exp_ln2_low));
+  float p = added(multiplied(exp_term_7, f), exp_term_6);
+  p = added(multiplied(p, f), exp_term_5);
+  p = added(multiplied(p, f), exp_term_4);
+  p = added(multiplied(p, f), exp_term_3);
+  p = added(multiplied(p, f), exp_term_2);
   p = added(multiplied(p, f), 1.0f);
   p = added(multiplied(p, f), 1.0f);
   return multiplied(p, float_of_bits(static_cast<uint32_t>(127 + static_cast<int>(n)) << 23));
 }
 
-/// How logits become weights. `temperature` is positive, `min_p` in [0, 1].
+/// Parameters of a random choice within their ranges.
+struct DrawRule {
+  float temperature = 1;
+  uint32_t top_k = 0;  // 0: off
+  float top_p = 1;     // 1: off
+  float min_p = 0;     // [0, 1]
+};
+
+/// How logits become weights.
 struct Softmax {
   float maximum = 0;  // the largest finite logit
-  float temperature = 1;
+  float inverse_temperature = 1;
   float min_p = 0;
+  float kept_reach =
+      0;  // logits further than -kept_reach below the maximum do not pass min-p: saves their exp()
 
   /// Probability relative to the best token's; 0 for what is not finite.
   DS4_HOST_DEVICE float relative(float logit) const {
-    const float exponent = divided(added(logit, -maximum), temperature);
-    return is_finite(logit) && exponent >= lowest_exponent ? exponential(exponent) : 0.0f;
+    const float distance = added(logit, -maximum);
+    const float exponent = multiplied(distance, inverse_temperature);
+    return distance <= 0 && exponent >= lowest_exponent ? exponential(exponent) : 0.0f;
   }
   DS4_HOST_DEVICE static uint64_t whole(float relative) {
     return static_cast<uint64_t>(multiplied(relative, weight_one));
@@ -91,13 +92,15 @@ struct Softmax {
   DS4_HOST_DEVICE uint64_t weight(float logit) const { return whole(relative(logit)); }
   /// The weight after min-p.
   DS4_HOST_DEVICE uint64_t kept_weight(float logit) const {
+    if (!(added(logit, -maximum) >= kept_reach)) return 0;
     const float r = relative(logit);
     return r >= min_p ? whole(r) : 0;
   }
 };
 
 /// The first token, in the order of the choice, up to which the weights add up to this is the one drawn:
-/// max(1, ceil(uniform * total)), `uniform` in [0, 1) with 24 bits. total < 2^60.
+/// max(1, ceil(uniform * total)), `uniform` in [0, 1) with 24 bits. total <= 2^60: the vocabulary has at most
+/// 2^20 tokens.
 DS4_HOST_DEVICE inline uint64_t draw_target(float uniform, uint64_t total) {
   const auto numerator = static_cast<uint64_t>(multiplied(uniform, 16777216.0f));  // of 2^24
   const uint64_t low_bits = (uint64_t{1} << 24) - 1;
@@ -109,14 +112,6 @@ DS4_HOST_DEVICE inline uint64_t draw_target(float uniform, uint64_t total) {
 DS4_HOST_DEVICE inline uint64_t nucleus_target(float top_p, uint64_t total) {
   const auto target = static_cast<uint64_t>(static_cast<double>(total) * static_cast<double>(top_p));
   return target > 0 ? target : 1;
-}
-
-/// Coarse distance from the best logit, to find what needs exact ordering: 64 bins for a difference of 1.
-inline constexpr uint32_t distance_bins = 2048;
-DS4_HOST_DEVICE inline uint32_t distance_bin(float maximum, float logit) {
-  const float distance = multiplied(added(maximum, -logit), 64.0f);
-  return distance < static_cast<float>(distance_bins - 1) ? static_cast<uint32_t>(distance)
-                                                          : distance_bins - 1;
 }
 
 }  // namespace ds4::sampling

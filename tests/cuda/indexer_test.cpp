@@ -1,4 +1,4 @@
-// Index scores, the choice of rows and the greedy token on the device.
+// Index scores and the choice of rows on the device.
 #include "backend/cuda/indexer/indexer.hpp"
 
 #include <algorithm>
@@ -11,13 +11,11 @@
 #include <vector>
 
 #include "backend/cpu/rope.hpp"
-#include "backend/cuda/sampling/argmax.hpp"
 #include "format/fp4_row.hpp"
 #include "format/hadamard.hpp"
 #include "random_sequences.hpp"
 #include "references.hpp"
 #include "row_codec_kernels.hpp"
-#include "sampling/draw.hpp"
 
 namespace ds4::cuda {
 namespace {
@@ -181,46 +179,6 @@ TEST_F(IndexerTest, SelectionIsExact) {
         EXPECT_EQ(select(cases[i], top_k), best_rows(cases[i].data(), visible, top_k))
             << "case " << i << ", " << visible << " rows, top " << top_k;
       }
-    }
-  }
-}
-
-class ArgmaxTest : public DeviceTest {};
-
-TEST_F(ArgmaxTest, FirstOfTheLargest) {
-  std::mt19937 random(9);
-  const float nan = std::numeric_limits<float>::quiet_NaN(),
-              infinity = std::numeric_limits<float>::infinity();
-  for (uint32_t vocabulary : {1u, 31u, 8192u, 129280u}) {
-    std::vector<std::vector<float>> rows;
-    for (int i = 0; i < 9; ++i) rows.push_back(random_values(vocabulary, 3.0f, random));
-    rows.push_back(std::vector<float>(vocabulary, -1.0f));  // all equal: the first
-    rows.push_back(std::vector<float>(vocabulary, -infinity));
-    rows.push_back(std::vector<float>(vocabulary, nan));  // nothing else: the first, flagged
-    for (float& x : rows[0]) x = std::floor(x);           // many equal maxima
-    for (size_t i = 0; i < vocabulary; i += 3) rows[1][i] = nan;
-    rows[2][vocabulary / 2] = nan;
-    rows[2][vocabulary - 1] = infinity;
-    rows[3].assign(vocabulary, -0.0f);
-    rows[3][vocabulary - 1] = 0.0f;  // equal to the first
-    std::vector<float> logits;
-    for (const auto& row : rows) logits.insert(logits.end(), row.begin(), row.end());
-    const DeviceCopy<float> device(logits);
-    const auto count = static_cast<uint32_t>(rows.size());
-    const DeviceCopy<sampling::LogitSummary> summaries(count);
-    const DeviceCopy<float> copies(logits.size());
-    const DeviceCopy<uint64_t> scratch(argmax_scratch_bytes(count) / 8);
-    ArgmaxArguments arguments{device.data(), count, vocabulary, {}, scratch.data(), summaries.data()};
-    for (size_t r = 0; r < rows.size(); ++r) arguments.copies[r] = copies.data() + r * vocabulary;
-    require(argmax(arguments, nullptr));
-    require(cudaDeviceSynchronize());
-    const auto got = summaries.read();
-    EXPECT_EQ(std::memcmp(copies.read().data(), logits.data(), logits.size() * sizeof(float)), 0);
-    for (size_t r = 0; r < rows.size(); ++r) {
-      const sampling::LogitSummary expected = sampling::summarize(rows[r]);
-      EXPECT_EQ(got[r].best, expected.best) << "row " << r << " of " << vocabulary;
-      EXPECT_EQ(got[r].maximum, expected.maximum) << "row " << r << " of " << vocabulary;
-      EXPECT_EQ(got[r].has_nan, expected.has_nan) << "row " << r << " of " << vocabulary;
     }
   }
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend/cuda/cuda_backend.hpp"
+#include "support/damaged_model.hpp"
 #include "support/loaded_model.hpp"
 #include "support/nano_goldens.hpp"
 
@@ -241,6 +242,85 @@ TEST_F(NanoCudaTest, RestoredSnapshotContinuesExactly) {
         ASSERT_EQ(model.decode(*restored, tokens[length + i]), expected[i]) << length << " + " << i;
       }
     }
+  }
+}
+
+// What a call left behind on the device is what it would have written to the host, whatever ran since.
+TEST_F(NanoCudaTest, LogitsStayWithTheirSequence) {
+  const Pair model(bundled);
+  const size_t vocabulary = model.cpu.shape.vocabulary;
+  const auto kept = [&](const backend::Sequence& sequence) {
+    std::vector<float> logits(vocabulary);
+    must(model.gpu->logits(sequence, logits));
+    return logits;
+  };
+  const auto tokens = random_tokens(400, 21);
+  auto a = model.sequence(), b = model.sequence(), restored = model.sequence();
+  std::vector<float> none(vocabulary);
+  EXPECT_EQ(model.gpu->logits(*a, none).error().code, ErrorCode::invalid_argument);
+  EXPECT_EQ(model.gpu->sample(*a, {}, 0.5f, 0).error().code, ErrorCode::invalid_argument);
+  must(model.gpu->prefill(*a, {tokens.data(), 300}, 0, {}, {}));
+  const auto after_prompt = kept(*a);
+  EXPECT_EQ(after_prompt, model.prefill(*b, {tokens.data(), 300}));
+  EXPECT_EQ(kept(*b), after_prompt);
+  const auto image = must(model.gpu->snapshot(*a));
+  std::vector<std::vector<float>> expected;
+  for (size_t i = 300; i < 310; ++i) expected.push_back(model.decode(*b, tokens[i]));
+  EXPECT_EQ(kept(*a), after_prompt);
+  for (size_t i = 300; i < 310; ++i) {
+    const std::vector<backend::DecodeRow> rows{{a.get(), tokens[i]}, {b.get(), tokens[i + 50]}};
+    must(model.gpu->decode(rows, {}));
+    EXPECT_EQ(kept(*a), expected[i - 300]);
+    EXPECT_NE(kept(*b), expected[i - 300]);
+  }
+  must(model.gpu->restore(*restored, *image));
+  EXPECT_EQ(kept(*restored), after_prompt);
+  must(model.gpu->restore(*a, *image));
+  model.decode(*a, tokens[300]);
+  EXPECT_EQ(kept(*a), expected[0]);
+  EXPECT_EQ(kept(*restored), after_prompt);
+}
+
+TEST_F(NanoCudaTest, SamplesTheTokensOfTheCpuSampler) {
+  const Pair model(bundled);
+  auto sequence = model.sequence();
+  std::vector<float> logits = model.prefill(*sequence, random_tokens(50, 22));
+  const SamplingParams params[] = {{.temperature = 0},
+                                   {},
+                                   {.min_p = 0},
+                                   {.temperature = 3, .top_p = 0.9f, .min_p = 0},
+                                   {.top_k = 40, .top_p = 0.9f}};
+  for (uint64_t step = 0; step < 100; ++step) {
+    for (const SamplingParams& p : params) {
+      Rng rng(step + 1), other(step + 1);
+      const float uniform = p.temperature > 0 ? rng.uniform() : 0.0f;
+      EXPECT_EQ(must(model.gpu->sample(*sequence, p, uniform, 0)), sample(logits, p, other)) << step;
+    }
+    logits = model.decode(*sequence, must(model.gpu->sample(*sequence, {}, Rng(step + 1).uniform(), 0)));
+  }
+}
+
+TEST_F(NanoCudaTest, NanIsReportedWhereItIsComputed) {
+  constexpr Token poison = 77;
+  const testing::DamagedModel damaged(poison);
+  const Pair model(damaged.path());
+  auto tokens = random_tokens(100, 23);
+  std::replace(tokens.begin(), tokens.end(), poison, poison + 1);
+  for (const size_t length : {1ul, 16ul, 100ul}) {  // kernels for one row, for few, for many
+    auto sequence = model.sequence(), other = model.sequence();
+    must(model.gpu->prefill(*sequence, {tokens.data(), length}, 0, {}, {}));
+    must(model.gpu->prefill(*other, {tokens.data(), length}, 0, {}, {}));
+    EXPECT_TRUE(model.gpu->sample(*sequence, {}, 0.5f, 0));
+    const std::vector<backend::DecodeRow> rows{{sequence.get(), poison}, {other.get(), 5}};
+    must(model.gpu->decode(rows, {}));
+    EXPECT_EQ(model.gpu->sample(*sequence, {}, 0.5f, 0).error().code, ErrorCode::not_finite);
+    EXPECT_EQ(model.gpu->sample(*sequence, {.temperature = 0}, 0, 0).error().code, ErrorCode::not_finite);
+    EXPECT_TRUE(model.gpu->sample(*other, {}, 0.5f, 0));
+    auto bad = std::vector<Token>(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(length));
+    bad.back() = poison;
+    sequence->clear();
+    must(model.gpu->prefill(*sequence, bad, 0, {}, {}));
+    EXPECT_EQ(model.gpu->sample(*sequence, {}, 0.5f, 0).error().code, ErrorCode::not_finite);
   }
 }
 

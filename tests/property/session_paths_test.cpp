@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <thread>
@@ -9,6 +10,7 @@
 
 #include "ds4/engine.hpp"
 #include "ds4/sampling.hpp"
+#include "support/damaged_model.hpp"
 #include "support/loaded_model.hpp"
 
 namespace ds4 {
@@ -223,6 +225,84 @@ TEST_F(SessionPathsTest, SessionsOfDifferentThreadsDoNotMix) {
   for (size_t i = 0; i < threads; ++i) running.emplace_back([&, i] { got[i] = generate(i); });
   for (std::thread& thread : running) thread.join();
   EXPECT_EQ(got, expected);
+}
+
+// Where the logits live does not matter, and neither does how a session came to its position.
+TEST_F(SessionPathsTest, SampledTextIsTheSameAgain) {
+  const Engine engine = open();
+  const auto prompt = random_tokens(60, 13);
+  for (const SamplingParams& params : {SamplingParams{.temperature = 0}, SamplingParams{.temperature = 1.5f},
+                                       SamplingParams{.temperature = 1.5f, .top_k = 50, .top_p = 0.9f},
+                                       SamplingParams{.top_p = 0.9f, .min_p = 0}}) {
+    const auto generate = [&](Session& session, Rng& rng, size_t count) {
+      std::vector<Token> tokens;
+      for (size_t i = 0; i < count; ++i) {
+        Rng same = rng;
+        tokens.push_back(must(session.sample(params, rng)));
+        EXPECT_EQ(sample(must(session.logits()), params, same), tokens.back());
+        EXPECT_EQ(same.state(), rng.state());
+        must(session.eval(tokens.back()));
+      }
+      return tokens;
+    };
+    Session first = must(engine.create_session(512)), second = must(engine.create_session(512));
+    must(first.sync(prompt));
+    must(second.sync(prompt));
+    Rng rng(7), again(7);
+    EXPECT_EQ(generate(first, rng, 20), generate(second, again, 20));
+    const Snapshot snapshot = must(first.snapshot());
+    const auto expected = generate(first, rng, 20);
+    Rng from_snapshot = again, from_rewind = again;
+    must(second.restore(snapshot));
+    EXPECT_EQ(generate(second, from_snapshot, 20), expected);
+    must(second.rewind(80));
+    EXPECT_EQ(generate(second, from_rewind, 20), expected);
+  }
+}
+
+TEST_F(SessionPathsTest, AStepThatComputesNanIsReportedAndCanBeLeft) {
+  constexpr Token poison = 77;
+  const testing::DamagedModel model(poison);
+  EngineOptions options;
+  options.model_path = model.path();
+  options.prefill_chunk = 64;
+  const Engine engine = must(Engine::open(options));
+  auto prompt = random_tokens(100, 14);
+  std::replace(prompt.begin(), prompt.end(), poison, poison + 1);
+  const auto expected = fresh(engine, prompt);
+
+  Session session = must(engine.create_session(512));
+  must(session.sync(prompt));
+  const auto step = session.eval(poison);
+  ASSERT_FALSE(step);
+  EXPECT_EQ(step.error().code, ErrorCode::not_finite);
+  EXPECT_EQ(step.error().message.rfind("position 101: the model computed NaN", 0), 0u)
+      << step.error().message;
+  EXPECT_EQ(session.position(), 101u);
+  Rng rng(5);
+  EXPECT_EQ(session.argmax().error().code, ErrorCode::not_finite);
+  EXPECT_EQ(session.sample({}, rng).error().code, ErrorCode::not_finite);
+  EXPECT_EQ(rng.state(), 5u);
+  EXPECT_TRUE(std::isnan(logits_of(session)[0]));
+  EXPECT_EQ(session.rewind(101).error().code, ErrorCode::not_finite);
+  EXPECT_FALSE(session.eval(3));  // what follows is no better
+
+  must(session.rewind(100));
+  EXPECT_EQ(logits_of(session), expected);
+  EXPECT_TRUE(session.argmax());
+  EXPECT_FALSE(session.eval(poison));
+  must(session.sync(prompt));  // a prefix of what is there
+  EXPECT_EQ(logits_of(session), expected);
+
+  // In a prompt, in its first chunk or a later one; the way back is the last good state.
+  for (const size_t where : {10ul, 80ul}) {
+    auto bad = prompt;
+    bad[where] = poison;
+    EXPECT_EQ(session.sync(bad).error().code, ErrorCode::not_finite) << where;
+    EXPECT_EQ(session.sync(bad).error().code, ErrorCode::not_finite) << where;
+    must(session.sync(prompt));
+    EXPECT_EQ(logits_of(session), expected) << where;
+  }
 }
 
 TEST_F(SessionPathsTest, AMillionTokensOfContextCostNothingUntilUsed) {

@@ -165,9 +165,7 @@ class CudaBackend final : public backend::Backend {
     if (sampling::is_greedy(params)) return kept.summary.best;
     const std::lock_guard lock(mutex_);
     try {
-      std::vector<float> values(shape_.vocabulary);
-      last_logits_.fetch(kept, values.data());
-      return sampling::draw(values, params, uniform);
+      return last_logits_.draw(kept, params, uniform);
     } catch (const CudaFailure& failure) {
       return failure.error;
     }

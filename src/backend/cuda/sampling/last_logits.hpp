@@ -10,6 +10,7 @@
 
 #include "backend/cuda/device/device_buffer.hpp"
 #include "backend/cuda/state/page_pool.hpp"
+#include "ds4/sampling.hpp"
 #include "sampling/logit_summary.hpp"
 
 namespace ds4::cuda {
@@ -37,13 +38,16 @@ class LastLogits {
   void keep(const float* logits, std::span<KeptLogits* const> kept);
   /// To host memory [V]. Waits.
   void fetch(const KeptLogits& kept, float* out) const;
+  /// A token drawn with `uniform`, as sampling::draw() does; the parameters must not be greedy. Waits.
+  Token draw(const KeptLogits& kept, const SamplingParams& params, float uniform);
 
  private:
   const uint32_t vocabulary_;
   cudaStream_t stream_;
   std::shared_ptr<PagePool> pool_;
-  DeviceBuffer<uint8_t> scratch_;
+  DeviceBuffer<uint8_t> scratch_, draw_scratch_;
   PinnedBuffer<sampling::LogitSummary> summaries_;
+  PinnedBuffer<Token> drawn_;
 };
 
 }  // namespace ds4::cuda
