@@ -162,9 +162,9 @@ double microseconds_since(Clock::time_point begin) {
 /// A model of `layers` layers of one kind, and sequences at one position.
 class Model {
  public:
-  Model(const model::ModelShape& shape, const DeviceWeights& weights, const model::Tensor& embedding,
-        uint64_t position, size_t sequences, cudaStream_t stream)
-      : shape_(shape), layout_(shape_), stream_(stream), pass_(shape_, weights, embedding, stream) {
+  Model(const model::ModelShape& shape, const DeviceWeights& weights, uint64_t position, size_t sequences,
+        cudaStream_t stream)
+      : shape_(shape), layout_(shape_), stream_(stream), pass_(shape_, weights, stream) {
     for (size_t i = 0; i < sequences; ++i) {
       sequences_.push_back(std::make_unique<CudaSequence>(shape_, layout_, pools_, stream));
       CudaSequence& s = *sequences_.back();
@@ -262,21 +262,13 @@ void measure(std::vector<Point>& points, uint32_t many, int only_ratio) {
   const Experts experts = {shared.matrix(iq2, flash.experts * flash.expert_width, flash.width),
                            shared.matrix(iq2, flash.experts * flash.expert_width, flash.width),
                            shared.matrix(q2, flash.experts * flash.width, flash.expert_width)};
-  std::vector<uint16_t> rows(size_t{16} * flash.width);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    rows[i] = static_cast<uint16_t>((random_word(i, 3) & 0x83ffu) | 0x2c00u);
-  }
-  model::Tensor embedding;
-  embedding.type = TensorType::f16;
-  embedding.dims = {flash.width, 16, 1, 1};
-  embedding.data = reinterpret_cast<const std::byte*>(rows.data());
-  embedding.size_bytes = rows.size() * 2;
   std::vector<float> logits(size_t{max_rows} * flash.vocabulary);
 
   DeviceWeights weights;
   weights.output = shared.matrix(TensorType::q8_0, flash.vocabulary, flash.width);
   weights.output_norm = shared.vector(flash.width);
   weights.hc_head = shared.mixer(4, flash.width);
+  weights.embedding = shared.matrix(TensorType::f16, 16, flash.width);
   for (int kind = 0; kind < 3; ++kind) {
     if (only_ratio >= 0 && ratios[kind] != static_cast<uint32_t>(only_ratio)) continue;
     Memory memory;
@@ -292,8 +284,7 @@ void measure(std::vector<Point>& points, uint32_t many, int only_ratio) {
         const uint32_t layers = all ? many : few;
         const std::vector<DeviceLayer> every = weights.layers;
         weights.layers.resize(layers);
-        Model model(flash_layers(layers, ratios[kind]), weights, embedding, point.position, point.rows,
-                    stream);
+        Model model(flash_layers(layers, ratios[kind]), weights, point.position, point.rows, stream);
         for (size_t step = 0; step < 5; ++step) model.token(step);
         if (all) hash = model.checksum(logits);
         time[all] = model.time(21);

@@ -54,7 +54,7 @@ class CudaBackend final : public backend::Backend {
       : shape_(shape),
         layout_(shape_),
         weights_(weights, stream_.get(), options.on_load_progress),
-        pass_(shape_, weights_, weights.token_embedding, stream_.get()),
+        pass_(shape_, weights_, stream_.get()),
         prefill_(shape_, weights_, stream_.get(), chunk_tokens),
         last_logits_(shape_.vocabulary, stream_.get()) {
     info_.name = device_name(device);

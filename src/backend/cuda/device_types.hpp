@@ -13,10 +13,8 @@ namespace ds4::cuda {
 
 /// The most rows (tokens) of a decode pass, whose kernels are built for few rows.
 inline constexpr int max_rows = 16;
-/// The most rows of any pass; prefill takes this many tokens at a time.
-inline constexpr int max_pass_rows = 256;
 /// Slots of the raw ring: the window of 128 and room for the rows of a pass.
-inline constexpr int ring_slots = 512;
+inline constexpr int ring_slots = 256;
 /// Rows in a page of compressed or index rows.
 inline constexpr int rows_per_page = 64;
 /// Packed rows: 448 FP8 codes, 7 exponents, 1 zero, 64 F16 (docs/model.md §3.3); 64 FP4 code bytes, 4

@@ -1,22 +1,17 @@
 #include "backend/cuda/pass.hpp"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <vector>
 
 #include "backend/cpu/rope.hpp"
 #include "backend/cuda/attention/attention.hpp"
-#include "backend/cuda/gemm/expert_gemm.hpp"
-#include "backend/cuda/gemm/gemm.hpp"
 #include "backend/cuda/gemv/gemv.hpp"
 #include "backend/cuda/gemv/quantize.hpp"
 #include "backend/cuda/hc/hyper_connection.hpp"
 #include "backend/cuda/indexer/indexer.hpp"
 #include "backend/cuda/moe/experts.hpp"
 #include "backend/cuda/moe/route.hpp"
+#include "backend/cuda/prefill/embed.hpp"
 #include "backend/cuda/state/update_caches.hpp"
-#include "format/number_formats.hpp"
 
 namespace ds4::cuda {
 namespace {
@@ -65,37 +60,33 @@ size_t attention_bytes(const model::ModelShape& shape) {
 
 struct Pass::Buffers {
   Buffers(const model::ModelShape& s, cudaStream_t stream)
-      : streams(size_t{max_pass_rows} * 4 * s.width, "streams"),
-        partial(size_t{max_pass_rows} * (s.width / mix_slice_columns) * mix_values, "mix values"),
-        mix_weights(size_t{max_pass_rows} * 20, "mix weights"),
-        normed(max_pass_rows, s.width, "sublayer input"),
-        q_low(max_pass_rows, s.q_rank, "query rank"),
-        kv(size_t{max_pass_rows} * model::head_dim, "KV rows"),
-        values(size_t{max_pass_rows} * widest_compressor(), "compressor values"),
-        gates(size_t{max_pass_rows} * widest_compressor(), "compressor gates"),
-        index_values(size_t{max_pass_rows} * 2 * model::index_head_dim, "index compressor values"),
-        index_gates(size_t{max_pass_rows} * 2 * model::index_head_dim, "index compressor gates"),
-        index_weights(size_t{max_pass_rows} * s.index_heads, "index head weights"),
-        index_query(size_t{max_pass_rows} * s.index_heads * model::index_head_dim, "index queries"),
+      : streams(size_t{max_rows} * 4 * s.width, "streams"),
+        partial(size_t{max_rows} * (s.width / mix_slice_columns) * mix_values, "mix values"),
+        mix_weights(size_t{max_rows} * 20, "mix weights"),
+        normed(max_rows, s.width, "sublayer input"),
+        q_low(max_rows, s.q_rank, "query rank"),
+        kv(size_t{max_rows} * model::head_dim, "KV rows"),
+        values(size_t{max_rows} * widest_compressor(), "compressor values"),
+        gates(size_t{max_rows} * widest_compressor(), "compressor gates"),
+        index_values(size_t{max_rows} * 2 * model::index_head_dim, "index compressor values"),
+        index_gates(size_t{max_rows} * 2 * model::index_head_dim, "index compressor gates"),
+        index_weights(size_t{max_rows} * s.index_heads, "index head weights"),
+        index_query(size_t{max_rows} * s.index_heads * model::index_head_dim, "index queries"),
         index_scores(size_t{max_rows} * score_stride(s), "index scores"),
-        selected(size_t{max_pass_rows} * s.index_top_k, "selected rows"),
-        query(max_pass_rows, s.q_width(), "queries"),
-        attended(max_pass_rows, s.q_width(), "attention output"),
+        selected(size_t{max_rows} * s.index_top_k, "selected rows"),
+        query(max_rows, s.q_width(), "queries"),
+        attended(max_rows, s.q_width(), "attention output"),
         attention_scratch(attention_bytes(s), "attention partial sums"),
-        low(max_pass_rows, s.low_width(), "output low rank"),
-        sublayer(size_t{max_pass_rows} * s.width, "sublayer output"),
-        router(size_t{max_pass_rows} * s.experts, "router logits"),
-        experts(size_t{max_pass_rows} * s.experts_used, "selected experts"),
-        expert_weights(size_t{max_pass_rows} * s.experts_used, "expert weights"),
-        mid(size_t{max_pass_rows} * (s.experts_used + 1), s.expert_width, "expert activations"),
-        expert_groups(expert_groups_bytes(max_pass_rows, s.experts_used, s.experts), "expert groups"),
-        expert_products(expert_products_bytes(max_pass_rows, s.experts_used, s.width) / sizeof(float),
-                        "expert products"),
+        low(max_rows, s.low_width(), "output low rank"),
+        sublayer(size_t{max_rows} * s.width, "sublayer output"),
+        router(size_t{max_rows} * s.experts, "router logits"),
+        experts(size_t{max_rows} * s.experts_used, "selected experts"),
+        expert_weights(size_t{max_rows} * s.experts_used, "expert weights"),
+        mid(size_t{max_rows} * (s.experts_used + 1), s.expert_width, "expert activations"),
         logits(size_t{max_rows} * s.vocabulary, "logits"),
-        rows(max_pass_rows, "row descriptions"),
+        rows(max_rows, "row descriptions"),
         frequencies(2 * cpu::rope_pairs, "rotation frequencies"),
-        host_rows(max_pass_rows, "row descriptions"),
-        host_streams(size_t{max_pass_rows} * 4 * s.width, "embedding rows") {
+        host_rows(max_rows, "row descriptions") {
     for (const bool compressed : {false, true}) {
       const auto table = cpu::rope_frequencies(compressed);
       check(cudaMemcpyAsync(frequencies.data() + (compressed ? cpu::rope_pairs : 0), table.data(),
@@ -122,33 +113,23 @@ struct Pass::Buffers {
   DeviceBuffer<int32_t> experts;
   DeviceBuffer<float> expert_weights;
   ActivationBuffer mid;
-  DeviceBuffer<uint8_t> expert_groups;
-  DeviceBuffer<float> expert_products;
   DeviceBuffer<float> logits;
   DeviceBuffer<RowInfo> rows;
   DeviceBuffer<float> frequencies;
   PinnedBuffer<RowInfo> host_rows;
-  PinnedBuffer<float> host_streams;
 };
 
 uint64_t Pass::scratch_bytes(const model::ModelShape& s) {
-  const uint64_t rows = max_pass_rows;
-  return sizeof(float) * rows * (5 * s.width + widest_compressor() * 2 + s.experts) +
-         sizeof(float) * max_rows * (score_stride(s) + s.vocabulary) +
+  const uint64_t rows = max_rows;
+  return sizeof(float) * rows *
+             (5 * s.width + widest_compressor() * 2 + s.experts + score_stride(s) + s.vocabulary) +
          ActivationBuffer::bytes(rows, s.width + s.q_rank + 2 * s.q_width() + s.low_width()) +
          ActivationBuffer::bytes(rows * (s.experts_used + 1), s.expert_width) + attention_bytes(s) +
-         expert_groups_bytes(max_pass_rows, s.experts_used, s.experts) +
-         expert_products_bytes(max_pass_rows, s.experts_used, s.width) +
          (uint64_t{128} << 20);  // graphs, staging, page tables
 }
 
-Pass::Pass(const model::ModelShape& shape, const DeviceWeights& weights, const model::Tensor& embedding,
-           cudaStream_t stream)
-    : shape_(shape),
-      weights_(weights),
-      embedding_(embedding),
-      stream_(stream),
-      buffers_(std::make_unique<Buffers>(shape, stream)) {}
+Pass::Pass(const model::ModelShape& shape, const DeviceWeights& weights, cudaStream_t stream)
+    : shape_(shape), weights_(weights), stream_(stream), buffers_(std::make_unique<Buffers>(shape, stream)) {}
 
 Pass::~Pass() {
   for (cudaGraphExec_t graph : graphs_) {
@@ -158,24 +139,12 @@ Pass::~Pass() {
 
 void Pass::run(std::span<const RowInfo> rows) {
   Buffers& b = *buffers_;
-  const size_t d = shape_.width;
-  check(cudaStreamSynchronize(stream_), "the pass before");  // the pinned rows are read by its copies
-  const uint64_t row_bytes = format::row_bytes(embedding_.type, d);
-  for (size_t r = 0; r < rows.size(); ++r) {
-    b.host_rows[r] = rows[r];
-    float* streams = b.host_streams.data() + r * 4 * d;
-    format::decode_row(embedding_.type, embedding_.data + static_cast<uint64_t>(rows[r].token) * row_bytes, d,
-                       streams);
-    for (size_t h = 1; h < 4; ++h) std::copy(streams, streams + d, streams + h * d);
-  }
+  check(cudaStreamSynchronize(stream_), "the pass before");  // the pinned rows are read by its copy
+  std::copy(rows.begin(), rows.end(), b.host_rows.data());
   rows_ = static_cast<int>(rows.size());
   check(cudaMemcpyAsync(b.rows.data(), b.host_rows.data(), rows.size() * sizeof(RowInfo),
                         cudaMemcpyHostToDevice, stream_),
         "row descriptions");
-  check(cudaMemcpyAsync(b.streams.data(), b.host_streams.data(), rows.size() * 4 * d * sizeof(float),
-                        cudaMemcpyHostToDevice, stream_),
-        "embedding rows");
-  if (rows_ > max_rows) return enqueue_layers(rows_);  // long enough that launching costs nothing
   cudaGraphExec_t& graph = graphs_[rows.size()];
   if (graph == nullptr) {
     cudaGraph_t captured = nullptr;
@@ -191,6 +160,9 @@ void Pass::run(std::span<const RowInfo> rows) {
 
 void Pass::enqueue_layers(int rows) {
   const StreamBuffers streams = buffers_->stream_buffers(static_cast<int>(shape_.width));
+  check(embed_tokens(weights_.embedding, buffers_->rows.data(), static_cast<uint32_t>(rows),
+                     buffers_->streams.data(), stream_),
+        "embed_tokens");
   check(leave_and_mix(streams, nullptr, &weights_.layers.front().hc_attn, rows, stream_), "leave_and_mix");
   for (size_t l = 0; l < weights_.layers.size(); ++l) enqueue_layer(l, rows);
 }
@@ -208,11 +180,6 @@ void Pass::enqueue_layer(size_t index, int rows) {
   check(leave_and_mix(streams, buffers_->sublayer.data(), &next, rows, stream_), "leave_and_mix");
 }
 
-// Few rows are bound by reading the weights, many by arithmetic.
-void Pass::multiply(const GemvJobs& jobs, int rows, const char* what) {
-  check(rows <= max_rows ? gemv(jobs, rows, stream_) : gemm(jobs, rows, stream_), what);
-}
-
 void Pass::attention(const DeviceLayer& layer, size_t index, int rows) {
   Buffers& b = *buffers_;
   const bool indexed = layer.ratio == model::csa_ratio;
@@ -222,7 +189,7 @@ void Pass::attention(const DeviceLayer& layer, size_t index, int rows) {
     jobs.job[jobs.count++] = {w, x, out, stride, rows_per_group, group_cols};
   };
   const auto launch = [&](const char* what) {
-    multiply(jobs, rows, what);
+    check(gemv(jobs, rows, stream_), what);
     jobs = {};
   };
 
@@ -279,52 +246,41 @@ void Pass::attention(const DeviceLayer& layer, size_t index, int rows) {
 }
 
 void Pass::attend_rows(const DeviceLayer& layer, size_t index, int rows) {
-  // In slices of what a decode pass has, so that the scratch need not grow with the pass.
-  for (int first = 0; first < rows; first += max_rows) {
-    attend_slice(layer, index, first, std::min(max_rows, rows - first));
-  }
-}
-
-void Pass::attend_slice(const DeviceLayer& layer, size_t index, int first, int rows) {
   Buffers& b = *buffers_;
   const bool indexed = layer.ratio == model::csa_ratio;
-  const size_t width = shape_.q_width();
-  uint32_t* selected = b.selected.data() + static_cast<size_t>(first) * shape_.index_top_k;
   if (indexed) {
     IndexerArguments search;
-    search.rows = b.rows.data() + first;
+    search.rows = b.rows.data();
     search.row_count = static_cast<uint32_t>(rows);
     search.layer = static_cast<uint32_t>(index);
     search.heads = shape_.index_heads;
     search.top_k = shape_.index_top_k;
     search.max_compressed = most_compressed(shape_, layer.ratio);
-    search.query =
-        b.index_query.data() + static_cast<size_t>(first) * shape_.index_heads * model::index_head_dim;
+    search.query = b.index_query.data();
     search.frequencies = b.frequencies.data() + cpu::rope_pairs;
-    search.head_weights = b.index_weights.data() + static_cast<size_t>(first) * shape_.index_heads;
+    search.head_weights = b.index_weights.data();
     search.scores = b.index_scores.data();
-    search.selected = selected;
+    search.selected = b.selected.data();
     check(score_index_rows(search, stream_), "score_index_rows");
     check(select_rows(search, stream_), "select_rows");
   }
 
-  const size_t begin = static_cast<size_t>(first) * width;
   AttentionArguments arguments;
-  arguments.rows = b.rows.data() + first;
+  arguments.rows = b.rows.data();
   arguments.row_count = static_cast<uint32_t>(rows);
   arguments.heads = shape_.heads;
   arguments.layer = static_cast<uint32_t>(index);
   arguments.ratio = layer.ratio;
   arguments.top_k = shape_.index_top_k;
   arguments.max_compressed = most_compressed(shape_, layer.ratio);
-  arguments.query = b.query.f32.data() + begin;
+  arguments.query = b.query.f32.data();
   arguments.sinks = layer.sinks;
   arguments.frequencies = b.frequencies.data() + (layer.ratio == 0 ? 0 : cpu::rope_pairs);
-  arguments.selected = indexed ? selected : nullptr;
+  arguments.selected = indexed ? b.selected.data() : nullptr;
   arguments.scratch = b.attention_scratch.data();
-  arguments.out = b.attended.f32.data() + begin;
-  arguments.codes = b.attended.codes.data() + begin;
-  arguments.scales = b.attended.scales.data() + begin / 32;
+  arguments.out = b.attended.f32.data();
+  arguments.codes = b.attended.codes.data();
+  arguments.scales = b.attended.scales.data();
   check(attend(arguments, stream_), "attend");
 }
 
@@ -332,7 +288,7 @@ void Pass::experts(const DeviceLayer& layer, int rows) {
   Buffers& b = *buffers_;
   GemvJobs jobs;
   jobs.job[jobs.count++] = {layer.router, b.normed.view(), b.router.data(), shape_.experts, 0, 0};
-  multiply(jobs, rows, "router");
+  check(gemv(jobs, rows, stream_), "router");
   RouteJob routing;
   routing.logits = b.router.data();
   routing.rows = b.rows.data();
@@ -358,13 +314,7 @@ void Pass::experts(const DeviceLayer& layer, int rows) {
   gate_up.tokens = tokens;
   gate_up.experts_per_token = shape_.experts_used;
   gate_up.features = shape_.expert_width;
-  // Few rows stream the weights of their experts, many are grouped by expert.
-  const bool grouped = rows > max_rows;
-  const ExpertGroups groups{b.experts.data(), tokens, shape_.experts_used, shape_.experts,
-                            b.expert_groups.data()};
-  if (grouped) check(expert_groups(groups, stream_), "expert_groups");
-  check(grouped ? expert_gemm_gate_up(gate_up, groups, stream_) : experts_gate_up(gate_up, stream_),
-        "experts_gate_up");
+  check(experts_gate_up(gate_up, stream_), "experts_gate_up");
   check(quantize({b.mid.f32.data(), b.mid.codes.data(), b.mid.scales.data(),
                   tokens * (shape_.experts_used + 1), b.mid.width, b.mid.width},
                  stream_),
@@ -379,15 +329,8 @@ void Pass::experts(const DeviceLayer& layer, int rows) {
   down.tokens = tokens;
   down.experts_per_token = shape_.experts_used;
   down.outputs = shape_.width;
-  const MixFinish mix(b.stream_buffers(static_cast<int>(shape_.width)), layer.hc_ffn);
-  if (grouped) {
-    check(finish_mixing(mix, rows, stream_), "finish_mixing");
-  } else {
-    down.mix = mix;
-  }
-  check(grouped ? expert_gemm_down(down, groups, b.expert_products.data(), stream_)
-                : experts_down(down, stream_),
-        "experts_down");
+  down.mix = MixFinish(b.stream_buffers(static_cast<int>(shape_.width)), layer.hc_ffn);
+  check(experts_down(down, stream_), "experts_down");
 }
 
 const float* Pass::logits(size_t first, size_t count) {

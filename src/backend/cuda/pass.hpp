@@ -19,8 +19,7 @@ namespace ds4::cuda {
 class Pass {
  public:
   /// Throws CudaFailure.
-  Pass(const model::ModelShape& shape, const DeviceWeights& weights, const model::Tensor& embedding,
-       cudaStream_t stream);
+  Pass(const model::ModelShape& shape, const DeviceWeights& weights, cudaStream_t stream);
   ~Pass();
   Pass(const Pass&) = delete;
   Pass& operator=(const Pass&) = delete;
@@ -28,7 +27,7 @@ class Pass {
   /// Bytes that the constructor takes from the device.
   static uint64_t scratch_bytes(const model::ModelShape& shape);
 
-  /// Computes `rows` (1..max_pass_rows); rows of one sequence follow each other in order. Streams stay on the
+  /// Computes `rows` (1..max_rows); rows of one sequence follow each other in order. Streams stay on the
   /// device.
   void run(std::span<const RowInfo> rows);
   /// Computes the logits of `count` (at most max_rows) rows of the pass before, from row `first` on. Device
@@ -41,13 +40,10 @@ class Pass {
   void enqueue_layer(size_t index, int rows);
   void attention(const DeviceLayer& layer, size_t index, int rows);
   void attend_rows(const DeviceLayer& layer, size_t index, int rows);
-  void attend_slice(const DeviceLayer& layer, size_t index, int first, int rows);
-  void multiply(const GemvJobs& jobs, int rows, const char* what);
   void experts(const DeviceLayer& layer, int rows);
 
   const model::ModelShape& shape_;
   const DeviceWeights& weights_;
-  const model::Tensor embedding_;
   cudaStream_t stream_;
   std::unique_ptr<Buffers> buffers_;
   std::array<cudaGraphExec_t, max_rows + 1> graphs_{};

@@ -198,13 +198,6 @@ __global__ void __launch_bounds__(enter_threads)
 }
 
 /// As wide as the blocks of experts_down() that do the same, since the order of sums depends on it.
-__global__ void __launch_bounds__(128) finish_mix_kernel(MixFinish mix) {
-  __shared__ float parts[4][32];
-  start_successor();
-  wait_for_predecessor();
-  finish_mix(mix, static_cast<int>(blockIdx.x), parts);
-}
-
 }  // namespace
 
 cudaError_t leave_and_mix(const StreamBuffers& b, const float* out, const DeviceMixer* mixer, int rows,
@@ -226,10 +219,6 @@ cudaError_t enter(const StreamBuffers& b, const DeviceMixer& mixer, const float*
                   cudaStream_t stream) {
   return launch(enter_kernel, dim3(b.width / mix_slice_columns, rows), enter_threads, 0, stream, b, mixer,
                 norm);
-}
-
-cudaError_t finish_mixing(const MixFinish& mix, int rows, cudaStream_t stream) {
-  return launch(finish_mix_kernel, rows, 128, 0, stream, mix);
 }
 
 }  // namespace ds4::cuda

@@ -54,7 +54,4 @@ cudaError_t leave_and_mix(const StreamBuffers& buffers, const float* out, const 
 cudaError_t enter(const StreamBuffers& buffers, const DeviceMixer& mixer, const float* norm, int rows,
                   cudaStream_t stream);
 
-/// post and comb of the sublayer in progress, where no other kernel does it.
-cudaError_t finish_mixing(const MixFinish& mix, int rows, cudaStream_t stream);
-
 }  // namespace ds4::cuda
