@@ -185,7 +185,8 @@ int main() {
   for (uint32_t count : {1u, 16u}) {
     for (uint64_t context : {2048u, 32768u, 131072u}) bench_context(timer, context, count);
     const float* logits = upload(random_floats(size_t{count} * vocabulary));
-    void* scratch = reserve<uint8_t>(argmax_scratch_bytes(count));
+    void* scratch = reserve<uint8_t>(argmax_scratch_bytes(count, vocabulary));
+    require(prepare_argmax_scratch(scratch, timer.stream));
     ArgmaxArguments arguments{logits, count,   vocabulary,
                               {},     scratch, reserve<ds4::sampling::LogitSummary>(count)};
     for (uint32_t r = 0; r < count; ++r) arguments.copies[r] = reserve<float>(vocabulary);

@@ -88,7 +88,8 @@ int main() {
   int32_t* token = nullptr;
   require(cudaMallocHost(reinterpret_cast<void**>(&summaries), 16 * sizeof(*summaries)));
   require(cudaMallocHost(reinterpret_cast<void**>(&token), sizeof(*token)));
-  void* scratch = reserve<uint8_t>(argmax_scratch_bytes(16));
+  void* scratch = reserve<uint8_t>(argmax_scratch_bytes(16, vocabulary));
+  require(prepare_argmax_scratch(scratch, stream));
   void* draw_scratch = reserve<uint8_t>(draw_scratch_bytes(vocabulary));
   require(prepare_draw_scratch(draw_scratch, vocabulary, stream));
   for (const uint32_t rows : {1u, 16u}) {

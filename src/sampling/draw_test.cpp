@@ -1,6 +1,7 @@
 #include "sampling/draw.hpp"
 
 #include <gtest/gtest.h>
+#include <hwy/targets.h>
 
 #include <algorithm>
 #include <cmath>
@@ -140,10 +141,12 @@ TEST(Weight, TargetsAreRoundedUpAndNeverZero) {
   EXPECT_EQ(nucleus_target(1e-9f, 10), 1u);
 }
 
-// The vectors must do what the single operations do: the GPU relies on it.
+// The vectors, of any width, must do what the single operations do: the GPU relies on it.
 TEST(Blocks, WeightsEqualThoseOfSingleLogits) {
   std::mt19937 random(2);
+  const std::vector<int64_t> targets = hwy::SupportedAndGeneratedTargets();
   for (int round = 0; round < 200; ++round) {
+    hwy::SetSupportedTargetsForTest(targets[static_cast<size_t>(round) % targets.size()]);
     for (const std::vector<float>& logits : awkward_logits(64, random)) {
       for (const float temperature : {1.0f, 0.37f, 1e-40f, 11.0f, infinity}) {
         for (const float min_p : {0.0f, 0.05f}) {
@@ -158,6 +161,7 @@ TEST(Blocks, WeightsEqualThoseOfSingleLogits) {
       }
     }
   }
+  hwy::SetSupportedTargetsForTest(0);
 }
 
 TEST(Blocks, SummariesNameTheFirstLargestFiniteLogit) {

@@ -25,7 +25,7 @@ class ArgmaxTest : public DeviceTest {};
 
 TEST_F(ArgmaxTest, FirstOfTheLargest) {
   std::mt19937 random(9);
-  for (uint32_t vocabulary : {1u, 31u, 8192u, 129280u}) {
+  for (uint32_t vocabulary : {1u, 31u, 2048u, 2049u, 129280u, 1u << 20}) {
     std::vector<std::vector<float>> rows;
     for (int i = 0; i < 9; ++i) rows.push_back(random_values(vocabulary, 3.0f, random));
     rows.push_back(std::vector<float>(vocabulary, -1.0f));  // all equal: the first
@@ -43,10 +43,11 @@ TEST_F(ArgmaxTest, FirstOfTheLargest) {
     const auto count = static_cast<uint32_t>(rows.size());
     const DeviceCopy<sampling::LogitSummary> summaries(count);
     const DeviceCopy<float> copies(logits.size());
-    const DeviceCopy<uint64_t> scratch(argmax_scratch_bytes(count) / 8);
+    const DeviceCopy<uint64_t> scratch(argmax_scratch_bytes(count, vocabulary) / 8);
+    require(prepare_argmax_scratch(scratch.data(), nullptr));
     ArgmaxArguments arguments{device.data(), count, vocabulary, {}, scratch.data(), summaries.data()};
     for (size_t r = 0; r < rows.size(); ++r) arguments.copies[r] = copies.data() + r * vocabulary;
-    require(argmax(arguments, nullptr));
+    for (int call = 0; call < 2; ++call) require(argmax(arguments, nullptr));  // the scratch serves again
     require(cudaDeviceSynchronize());
     const auto got = summaries.read();
     EXPECT_EQ(std::memcmp(copies.read().data(), logits.data(), logits.size() * sizeof(float)), 0);

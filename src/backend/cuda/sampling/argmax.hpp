@@ -16,11 +16,13 @@ struct ArgmaxArguments {
   uint32_t row_count = 0;
   uint32_t vocabulary = 0;
   float* copies[max_rows] = {};                 // where a row's logits also go; null: nowhere
-  void* scratch = nullptr;                      // argmax_scratch_bytes(), on 8 bytes
+  void* scratch = nullptr;                      // argmax_scratch_bytes(), on 16 bytes
   sampling::LogitSummary* summaries = nullptr;  // [row_count], in device or pinned host memory
 };
 
-size_t argmax_scratch_bytes(uint32_t row_count);
+size_t argmax_scratch_bytes(uint32_t row_count, uint32_t vocabulary);
+/// Once after the scratch was allocated.
+cudaError_t prepare_argmax_scratch(void* scratch, cudaStream_t stream);
 /// Up to max_rows rows.
 cudaError_t argmax(const ArgmaxArguments& arguments, cudaStream_t stream);
 

@@ -246,26 +246,35 @@ __device__ inline void collect(const DrawArguments& a, uint32_t last_bin, bool m
   }
 }
 
-/// Bitonic sort, largest first, of `count` keys padded with zeros to a power of two.
+/// Bitonic sort, largest first, of `count` keys padded with zeros to a power of two. One warp sorts what it
+/// has lanes for, without waiting for the block at each step.
 __device__ inline void sort_keys(uint32_t count, Shared& s) {
   uint32_t size = 2;
   while (size < count) size *= 2;
   for (uint32_t i = count + threadIdx.x; i < size; i += choose_threads) s.keys[i] = 0;
   __syncthreads();
-  for (uint32_t run = 2; run <= size; run *= 2) {
-    for (uint32_t step = run / 2; step > 0; step /= 2) {
-      for (uint32_t pair = threadIdx.x; pair < size / 2; pair += choose_threads) {
-        const uint32_t low = pair / step * 2 * step + pair % step, high = low + step;
-        const uint64_t first = s.keys[low], second = s.keys[high];
-        const bool descending = (low & run) == 0;
-        if ((first < second) == descending) {
-          s.keys[low] = second;
-          s.keys[high] = first;
+  const bool one_warp = size / 2 <= 32;
+  if (!one_warp || threadIdx.x < 32) {
+    for (uint32_t run = 2; run <= size; run *= 2) {
+      for (uint32_t step = run / 2; step > 0; step /= 2) {
+        for (uint32_t pair = threadIdx.x; pair < size / 2; pair += choose_threads) {
+          const uint32_t low = 2 * pair - (pair & (step - 1)), high = low + step;
+          const uint64_t first = s.keys[low], second = s.keys[high];
+          const bool descending = (low & run) == 0;
+          if ((first < second) == descending) {
+            s.keys[low] = second;
+            s.keys[high] = first;
+          }
+        }
+        if (one_warp) {
+          __syncwarp();
+        } else {
+          __syncthreads();
         }
       }
-      __syncthreads();
     }
   }
+  __syncthreads();
 }
 
 /// top-k or top-p: candidates best first.

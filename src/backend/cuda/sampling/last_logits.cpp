@@ -13,10 +13,11 @@ LastLogits::LastLogits(uint32_t vocabulary, cudaStream_t stream)
     : vocabulary_(vocabulary),
       stream_(stream),
       pool_(std::make_shared<PagePool>(vocabulary * sizeof(float))),
-      scratch_(argmax_scratch_bytes(max_rows), "scratch of summaries"),
+      scratch_(argmax_scratch_bytes(max_rows, vocabulary), "scratch of summaries"),
       draw_scratch_(draw_scratch_bytes(vocabulary), "scratch of the choice"),
       summaries_(max_rows, "summaries of logits"),
       drawn_(1, "drawn token") {
+  check(prepare_argmax_scratch(scratch_.data(), stream), "scratch of summaries");
   check(prepare_draw_scratch(draw_scratch_.data(), vocabulary, stream), "scratch of the choice");
 }
 
