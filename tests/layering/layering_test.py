@@ -31,6 +31,7 @@ APP_EXTRA = {
     "eval": {"base"},
     "plot": {"base"},
     "quantize": {"base", "format", "text", "model"},
+    "steer": {"base"},
 }
 SOURCE_SUFFIXES = (".cpp", ".hpp", ".cu", ".cuh", ".h")
 MAX_LINES = 600

@@ -134,6 +134,7 @@ class CudaBackend final : public backend::Backend {
       advance(state, tokens);
       state.state.logits.resize(tokens.size());
       std::vector<KeptLogits*> kept;
+      kept.reserve(tokens.size());
       for (KeptLogits& row : state.state.logits) kept.push_back(&row);
       last_logits_.keep(pass_.logits(0, tokens.size()), kept);
       return {};
