@@ -215,6 +215,7 @@ TEST_F(NanoCudaTest, BatchPlaceDoesNotMatter) {
   for (size_t step = 0; step < 8; ++step) {
     const auto tokens = random_tokens(together.size(), 100 + step);
     std::vector<backend::DecodeRow> rows;
+    rows.reserve(together.size());
     for (size_t i = 0; i < together.size(); ++i) rows.push_back({together[i].get(), tokens[i]});
     must(model.gpu->decode(rows, logits));
     for (size_t i = 0; i < together.size(); ++i) {

@@ -153,6 +153,7 @@ uint64_t device_tensor_bytes(const Tensor& tensor, model::TensorRole role) {
 std::vector<DeviceLayer> device_layer_shapes(const model::ModelWeights& weights) {
   LayerShapes shapes;
   std::vector<DeviceLayer> layers;
+  layers.reserve(weights.layers.size());
   for (const model::LayerWeights& w : weights.layers) layers.push_back(make_layer(shapes, w));
   return layers;
 }

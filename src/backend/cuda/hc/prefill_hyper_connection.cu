@@ -129,7 +129,6 @@ __global__ void __launch_bounds__(32 * leave_warps, 2)
     __syncthreads();
   }
   float sum[tiles > 0 ? tiles : 1][4] = {}, squares[2] = {};
-  // Whole lines of 128 bytes, written by one warp at one time: pieces of lines cost the memory twice.
   const int column = blockIdx.y * slice_columns + warp * warp_columns + 4 * c;
   const int token[2] = {first_token + g, first_token + g + 8};
   float4 x[2][4][quads], o[2][quads];  // everything is asked for before the first is used
