@@ -77,6 +77,14 @@ __device__ inline float e2m1_value(uint32_t code) {
   return (code & 8u) != 0 ? -x : x;
 }
 
+/// The value of e2m1_code(value).
+__device__ inline float e2m1_round(float value) {
+  const float x = fabsf(value);
+  // Adding 1.5 * 2^22 leaves multiples of 0.5, rounded by the hardware; codes are that far apart below 2.
+  const float large = x < 2.0f ? 6291456.0f : x < 4.0f ? 12582912.0f : 25165824.0f;
+  return copysignf(fminf(__fsub_rn(__fadd_rn(x, large), large), 6.0f), value);
+}
+
 /// The scale a block's largest magnitude asks for (4 bits of E8M0 are never above 254 for finite input).
 __device__ inline uint32_t index_exponent(float largest) {
   return min(rounded_up_exponent(__fdiv_rn(fmaxf(largest, 6.0f * 0x1p-126f), 6.0f)), 255u);
@@ -156,8 +164,10 @@ __device__ inline void encode_index_row(float (&v)[4], uint8_t* out, int lane) {
 /// Rounds an index query head the way index rows are: Hadamard, then FP4; v as in hadamard_128.
 __device__ inline void round_index_query(float (&v)[4], int lane) {
   hadamard_128(v, lane);
-  const float scale = e8m0_value(index_exponent(index_block_largest(v)));
-  for (float& x : v) x = __fmul_rn(e2m1_value(e2m1_code(__fdiv_rn(x, scale))), scale);
+  const uint32_t exponent = index_exponent(index_block_largest(v));
+  const float scale = e8m0_value(exponent);
+  const float inverse = e8m0_value(exponent == 255 ? 255 : 254 - exponent);  // both are powers of two
+  for (float& x : v) x = __fmul_rn(e2m1_round(__fmul_rn(x, inverse)), scale);
 }
 
 /// One warp unpacks an index row to F32.

@@ -12,4 +12,9 @@ __device__ inline uint32_t ordered_key(float value) {
   return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
 }
 
+/// The value that ordered_key() gave this key; -infinity for NaN.
+__device__ inline float ordered_key_value(uint32_t key) {
+  return __uint_as_float((key & 0x80000000u) != 0 ? key ^ 0x80000000u : ~key);
+}
+
 }  // namespace ds4::cuda

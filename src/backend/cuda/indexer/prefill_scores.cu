@@ -20,7 +20,6 @@ namespace {
 constexpr int threads = 256;
 constexpr uint32_t keys_per_block = 256;
 constexpr uint32_t tokens_per_block = 64;
-constexpr int stages = 4;
 constexpr int steps = 8;                     // of 16 columns
 constexpr int tile_bytes = 64 * 128;         // 64 heads, 64 columns
 constexpr int query_bytes = 2 * tile_bytes;  // 64 heads of a token
@@ -142,6 +141,70 @@ __device__ inline Range tokens_of_block(const PrefillIndexer& a, const IndexSlic
   return {needed - position < end ? static_cast<uint32_t>(needed - position) : end, end};
 }
 
+/// The queries of a block's items (64 heads of a token each) on their way through the stages of shared
+/// memory. With warpgroup products warps wait for each other only where a stage is filled anew, so that one
+/// group's products fill the gaps of the other; else all wait at every item.
+template <bool kWarpgroup>
+struct Pipeline {
+  static constexpr uint32_t stages = kWarpgroup ? 6 : 4;
+  static constexpr uint32_t ahead = kWarpgroup ? 3 : stages - 1;  // items under way before the current one
+
+  uint64_t* full;  // [stages], then as many `empty`; both for warpgroup products only
+  const uint16_t* source;
+  uint8_t* tiles;  // [stages]
+  uint32_t items;
+
+  __device__ __forceinline__ uint64_t* empty() const { return full + stages; }
+  __device__ __forceinline__ uint8_t* queries(uint32_t item) const {
+    return tiles + item % stages * query_bytes;
+  }
+
+  __device__ __forceinline__ void copy(uint32_t item) const {
+    if (item < items) {
+      if constexpr (kWarpgroup) {
+        if (item >= stages) barrier_wait(&empty()[item % stages], item / stages % 2 ^ 1);
+      }
+      start_queries(source + size_t{item} * 64 * 128, queries(item));
+      if constexpr (kWarpgroup) barrier_arrive_after_copies(&full[item % stages]);
+    }
+    if constexpr (!kWarpgroup) commit_copies();
+  }
+
+  __device__ __forceinline__ void start() const {
+    if constexpr (kWarpgroup) {
+      if (threadIdx.x == 0) {
+        for (uint32_t i = 0; i < stages; ++i) {
+          barrier_init(&full[i], threads);
+          barrier_init(&empty()[i], threads / 32);
+        }
+        barrier_init_fence();
+      }
+      __syncthreads();
+    }
+    for (uint32_t i = 0; i < ahead; ++i) copy(i);
+  }
+
+  __device__ __forceinline__ const uint8_t* wait_for(uint32_t item) const {
+    if constexpr (kWarpgroup) {
+      copy(item + ahead);
+      barrier_wait(&full[item % stages], item / stages % 2);
+      fence_async_shared();  // the copies were ordinary stores of other threads
+    } else {
+      wait_for_copy_groups<ahead - 1>();
+      __syncthreads();  // the queries are there, and nobody reads those of the item before
+      copy(item + ahead);
+    }
+    return queries(item);
+  }
+
+  /// The warp has no products with the item's queries left.
+  __device__ __forceinline__ void release(uint32_t item) const {
+    if constexpr (kWarpgroup) {
+      if (threadIdx.x % 32 == 0) barrier_arrive(&empty()[item % stages]);
+    }
+  }
+};
+
 template <bool kWarpgroup>
 __global__ void __launch_bounds__(threads, 1) score_kernel(PrefillIndexer a, IndexSlice slice) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -151,9 +214,10 @@ __global__ void __launch_bounds__(threads, 1) score_kernel(PrefillIndexer a, Ind
 #endif
   if constexpr (is_compiled) {
     extern __shared__ uint8_t dynamic[];
+    __shared__ uint64_t barriers[2 * Pipeline<true>::stages];
     const uint32_t misplaced = shared_address(dynamic) % 1024;
     uint8_t* queries = dynamic + (misplaced == 0 ? 0 : 1024 - misplaced);
-    float* weights = reinterpret_cast<float*>(queries + stages * query_bytes);
+    float* weights = reinterpret_cast<float*>(queries + Pipeline<kWarpgroup>::stages * query_bytes);
 
     const uint32_t end_key = visible_rows(a.position + slice.first + slice.tokens - 1, 4);
     const uint32_t block_key = blockIdx.x * keys_per_block;
@@ -161,11 +225,8 @@ __global__ void __launch_bounds__(threads, 1) score_kernel(PrefillIndexer a, Ind
     if (range.begin >= range.end) return;
     const uint32_t items = (range.end - range.begin) * slice.groups;  // 64 heads of a token each
     const size_t first_item = size_t{range.begin} * slice.groups;
-    const uint16_t* query = slice.queries + first_item * 64 * 128;
-    for (uint32_t i = 0; i + 1 < stages; ++i) {
-      if (i < items) start_queries(query + size_t{i} * 64 * 128, queries + i * query_bytes);
-      commit_copies();
-    }
+    const Pipeline<kWarpgroup> pipeline{barriers, slice.queries + first_item * 64 * 128, queries, items};
+    pipeline.start();
     for (uint32_t i = threadIdx.x; i < items * 64; i += threads)
       weights[i] = slice.weights[first_item * 64 + i];
     const uint32_t warp = threadIdx.x / 32;
@@ -173,30 +234,22 @@ __global__ void __launch_bounds__(threads, 1) score_kernel(PrefillIndexer a, Ind
     Keys low, high;
     load_keys(a.pages, low_key, end_key, low);
     load_keys(a.pages, high_key, end_key, high);
+    __syncthreads();  // the weights are there
 
-    const auto wait_for = [&](uint32_t item) {
-      wait_for_copy_groups<stages - 2>();
-      if constexpr (kWarpgroup) fence_async_shared();
-      __syncthreads();  // the queries are there, and nobody reads those before them
-      const uint32_t next = item + stages - 1;
-      if (next < items) start_queries(query + size_t{next} * 64 * 128, queries + next % stages * query_bytes);
-      commit_copies();
-    };
     float low_products[32], high_products[32], low_sum[2] = {}, high_sum[2] = {};
     float* scores = slice.scores + range.begin * slice.score_stride;
     uint32_t group = 0;
-    wait_for(0);
-    start_products<kWarpgroup>(low_products, low, queries);
+    start_products<kWarpgroup>(low_products, low, pipeline.wait_for(0));
     finish_products<kWarpgroup>(low_products);
     for (uint32_t item = 0;; ++item) {
       const bool last = ++group == slice.groups;
-      start_products<kWarpgroup>(high_products, high, queries + item % stages * query_bytes);
+      start_products<kWarpgroup>(high_products, high, pipeline.queries(item));
       add_heads(low_products, weights + item * 64, low_sum);
       write_scores(low_sum, last, scores, low_key, end_key);
       finish_products<kWarpgroup>(high_products);
       if (item + 1 == items) break;
-      wait_for(item + 1);
-      start_products<kWarpgroup>(low_products, low, queries + (item + 1) % stages * query_bytes);
+      pipeline.release(item);
+      start_products<kWarpgroup>(low_products, low, pipeline.wait_for(item + 1));
       add_heads(high_products, weights + item * 64, high_sum);
       write_scores(high_sum, last, scores, high_key, end_key);
       finish_products<kWarpgroup>(low_products);
@@ -213,7 +266,8 @@ cudaError_t launch(const PrefillIndexer& arguments, const IndexSlice& slice, cud
   const uint32_t compressed = visible_rows(arguments.position + slice.first + slice.tokens - 1, 4);
   const dim3 grid((compressed + keys_per_block - 1) / keys_per_block,
                   (slice.tokens + tokens_per_block - 1) / tokens_per_block);
-  const size_t bytes = 1024 + stages * query_bytes + tokens_per_block * slice.groups * 64 * sizeof(float);
+  const size_t bytes = 1024 + Pipeline<kWarpgroup>::stages * query_bytes +
+                       tokens_per_block * slice.groups * 64 * sizeof(float);
   const cudaError_t error = cudaFuncSetAttribute(
       score_kernel<kWarpgroup>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
   if (error != cudaSuccess) return error;
