@@ -42,7 +42,7 @@ __device__ __forceinline__ uint32_t swizzled(uint32_t row, uint32_t chunk) {
 
 /// Parts of the block in dynamic shared memory.
 struct Tiles {
-  uint8_t* query;    // [8][64 heads][64], at last the results [2][64 heads][256]
+  uint8_t* query;    // [8][64 heads][64]
   uint8_t* rows;     // [buffers][8][64 rows][64]
   uint8_t* weights;  // [64 heads][64 rows]
 };
@@ -50,7 +50,10 @@ struct Tiles {
 struct Control {
   uint64_t full[buffers];
   uint64_t empty[buffers];
+  uint64_t query_full;
+  uint64_t query_empty;
   float2 angles[2][rope_pair_count];  // of even and odd tasks of the block
+  float scales[block_heads];          // from scores to powers of two
   float maxima[2][block_heads];
   float sums[2][block_heads];
 };
@@ -73,78 +76,78 @@ __device__ __forceinline__ uint32_t task_count(const PrefillAttention& a) {
   return a.tokens * (a.heads / block_heads);
 }
 
-/// Copies the rows of the tasks' lists, block after block; rows past the end of a list become zeros.
-__device__ __forceinline__ void gather_rows(const PrefillAttention& a, uint8_t* rows, Control& control) {
-  const uint32_t thread = threadIdx.x % producers, lane = thread % 32, warp = thread / 32;
-  const uint32_t chunk = warp % 2 * 32 + lane, first = warp / 2, tasks = task_count(a);
-  uint32_t block = 0;
-  for (uint32_t number = blockIdx.x; number < tasks; number += gridDim.x) {
-    const PrefillRows list(a, Task(a, number).token);
-    for (uint32_t begin = 0; begin < list.count; begin += block_rows, ++block) {
-      const uint32_t buffer = block % buffers;
-      const uint32_t own = begin + first + 2 * lane;
-      const uint32_t numbers = own < list.count ? list.row(own) : 0xffffffffu;
-      barrier_wait(&control.empty[buffer], block / buffers % 2 ^ 1);
-      uint8_t* to = rows + buffer * block_bytes;
+/// Copies `count` rows of 1 KB to tiles of 64, the rest becomes zeros; row(i) is where this thread's i-th row
+/// lies, number thread / 64 + 2 i.
+template <class Row>
+__device__ __forceinline__ void copy_rows(uint8_t* to, uint32_t count, Row&& row) {
+  const uint32_t thread = threadIdx.x % producers, chunk = thread % 64, first = thread / 64;
 #pragma unroll 8
-      for (uint32_t i = 0; i < block_rows / 2; ++i) {
-        const uint32_t row = __shfl_sync(0xffffffffu, numbers, i);
-        const bool exists = row != 0xffffffffu;
-        const __half* from = a.rows + size_t{exists ? row : 0} * columns + chunk * 8;
-        copy_16_async_if(to + swizzled(first + 2 * i, chunk), from, exists);
-      }
+  for (uint32_t i = 0; i < block_rows / 2; ++i) {
+    copy_16_async_if(to + swizzled(first + 2 * i, chunk), row(i) + chunk * 8, first + 2 * i < count);
+  }
+}
+
+/// Copies the queries of the tasks and the rows of their lists, block after block; rows past the end of a
+/// list become zeros.
+__device__ __forceinline__ void copy_tasks(const PrefillAttention& a, const Tiles& tiles, Control& control) {
+  const uint32_t thread = threadIdx.x % producers, first = thread / 64, tasks = task_count(a);
+  uint32_t block = 0, turn = 0;
+  for (uint32_t number = blockIdx.x; number < tasks; number += gridDim.x, ++turn) {
+    const Task task(a, number);
+    const PrefillRows list(a, task.token);
+    for (uint32_t begin = 0; begin < list.count; begin += block_rows, ++block) {
+      const uint32_t buffer = block % buffers, own = begin + first + 2 * (thread % 32);
+      const uint32_t numbers = own < list.count ? list.row(own) : 0;
+      barrier_wait(&control.empty[buffer], block / buffers % 2 ^ 1);
+      copy_rows(tiles.rows + buffer * block_bytes, list.count - begin,
+                [&](uint32_t i) { return a.rows + size_t{__shfl_sync(0xffffffffu, numbers, i)} * columns; });
       barrier_arrive_after_copies(&control.full[buffer]);
-      if (begin == 0 && number + gridDim.x < tasks) {
-        // The next queries on their way to L2.
-        const __half* query = a.query + Task(a, number + gridDim.x).at;
+      if (begin > 0) continue;
+      // Later than the first rows, as their place is free earlier.
+      const __half* query = a.query + task.at;
+      barrier_wait(&control.query_empty, turn % 2 ^ 1);
+      copy_rows(tiles.query, block_heads, [&](uint32_t i) { return query + (first + 2 * i) * columns; });
+      barrier_arrive_after_copies(&control.query_full);
+      if (number + gridDim.x >= tasks) continue;
+      // The next queries on their way to L2.
+      const __half* next = a.query + Task(a, number + gridDim.x).at;
 #pragma unroll
-        for (uint32_t i = 0; i < block_heads * columns / 64; i += producers)
-          asm volatile("prefetch.global.L2 [%0];" ::"l"(query + (i + thread) * 64));
-      }
+      for (uint32_t i = 0; i < block_heads * columns / 64; i += producers)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(next + (i + thread) * 64));
     }
   }
 }
 
-/// Of the queries of a task what a thread loads: warp w has heads w, w + 8, ..., a lane chunks l and 32 + l.
-struct LoadedQueries {
-  uint4 v[block_heads / 8][2];
-
-  __device__ __forceinline__ void load(const __half* query) {
-    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+/// Rotates the tails of the queries in shared memory, and finds the scales of their scores. Four threads a
+/// head.
+__device__ __forceinline__ void prepare_queries(uint8_t* query, const float2* angles, float* scales) {
+  const uint32_t head = threadIdx.x / 4, part = threadIdx.x % 4;
+  float sum = 0;
 #pragma unroll
-    for (int i = 0; i < block_heads / 8; ++i) {
-      const uint4* head = reinterpret_cast<const uint4*>(query + size_t{warp + 8 * i} * columns);
-      v[i][0] = __ldg(head + lane);
-      v[i][1] = __ldg(head + 32 + lane);
-    }
+  for (uint32_t i = 0; i < columns / 32; ++i) {
+    const uint32_t chunk = 4 * (i ^ head % 2) + part;  // eight lanes fall into distinct banks
+    sum = sum_of_squares(*reinterpret_cast<const uint4*>(query + swizzled(head, chunk)), sum);
   }
-
-  /// Normalised and rotated, to shared memory.
-  __device__ __forceinline__ void stage(const float2* angles, uint8_t* out) const {
-    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+  sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+  if (part == 0) scales[head] = inverse_root_mean_square(sum) * log2_score_scale;
+  __syncwarp();  // what follows overwrites what other lanes have read
 #pragma unroll
-    for (int i = 0; i < block_heads / 8; ++i) {
-      float sum = sum_of_squares(v[i][1], sum_of_squares(v[i][0], 0.0f));
-      for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-      const float inverse = inverse_root_mean_square(sum);
+  for (uint32_t i = 0; i < 2; ++i) {
+    const uint32_t chunk = 4 * (i ^ head % 2) + part;  // of the tail
+    uint4* at = reinterpret_cast<uint4*>(query + swizzled(head, 56 + chunk));
+    const uint4 v = *at;
+    const uint32_t in[4] = {v.x, v.y, v.z, v.w};
+    uint32_t out[4];
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const uint32_t in[4] = {v[i][half].x, v[i][half].y, v[i][half].z, v[i][half].w};
-        uint32_t packed[4];
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          float2 x = unpack_f16(in[j]);
-          x.x *= inverse;
-          x.y *= inverse;
-          if (half == 1 && lane >= 24) rotate(x.x, x.y, angles[4 * (lane - 24) + j]);
-          packed[j] = pack_f16(x.x, x.y);
-        }
-        *reinterpret_cast<uint4*>(out + swizzled(warp + 8 * i, 32 * half + lane)) =
-            make_uint4(packed[0], packed[1], packed[2], packed[3]);
-      }
+    for (uint32_t j = 0; j < 4; ++j) {
+      float2 x = unpack_f16(in[j]);
+      rotate(x.x, x.y, angles[4 * chunk + j]);
+      out[j] = pack_f16(x.x, x.y);
     }
+    *at = make_uint4(out[0], out[1], out[2], out[3]);
   }
-};
+}
 
 /// Starts scores of rows 32 group .. + 31 of a block, as s[64 heads][32].
 __device__ __forceinline__ void start_scores(float (&s)[16], const uint8_t* query, const uint8_t* rows,
@@ -187,8 +190,8 @@ struct Running {
 
 /// Scores of a block to weights in shared memory, both groups together; returns the factors for what was
 /// summed so far. `left`: rows of the list from the group's first on.
-__device__ __forceinline__ float2 weigh(float (&s)[16], int left, uint32_t group, Control& control,
-                                        uint8_t* weights, Running& running) {
+__device__ __forceinline__ float2 weigh(float (&s)[16], int left, float2 scale, uint32_t group,
+                                        Control& control, uint8_t* weights, Running& running) {
   const uint32_t lane = threadIdx.x % 32, g = lane / 4, c = lane % 4;
   const uint32_t head = threadIdx.x % 128 / 32 * 16 + g;
   if (left < 32) {
@@ -211,7 +214,8 @@ __device__ __forceinline__ float2 weigh(float (&s)[16], int left, uint32_t group
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float other = control.maxima[group ^ 1][head + 8 * half];
-    const float maximum = fmaxf(running.maximum[half], fmaxf(top[half], other) * log2_score_scale);
+    const float scaled = fmaxf(top[half], other) * (half == 0 ? scale.x : scale.y);
+    const float maximum = fmaxf(running.maximum[half], scaled);
     factor[half] = exp2_fast(running.maximum[half] - maximum);
     running.maximum[half] = maximum;
     running.sum[half] *= factor[half];
@@ -219,8 +223,9 @@ __device__ __forceinline__ float2 weigh(float (&s)[16], int left, uint32_t group
 #pragma unroll
   for (int i = 0; i < 16; i += 2) {
     const int half = i / 2 % 2;
-    const float x = exp2_fast(fmaf(s[i], log2_score_scale, -running.maximum[half]));
-    const float y = exp2_fast(fmaf(s[i + 1], log2_score_scale, -running.maximum[half]));
+    const float factor_of_score = half == 0 ? scale.x : scale.y;
+    const float x = exp2_fast(fmaf(s[i], factor_of_score, -running.maximum[half]));
+    const float y = exp2_fast(fmaf(s[i + 1], factor_of_score, -running.maximum[half]));
     running.sum[half] += x + y;
     const __half2 pair = __floats2half2_rn(x, y);
     *reinterpret_cast<__half2*>(weights + swizzled(head + 8 * half, group * 4 + i / 4) + 4 * c) = pair;
@@ -230,13 +235,29 @@ __device__ __forceinline__ float2 weigh(float (&s)[16], int left, uint32_t group
   return make_float2(factor[0], factor[1]);
 }
 
-/// Divides, rotates back, and stages the group's columns of its warps' heads.
-__device__ __forceinline__ void stage_results(float (&o)[128], const Running& running, const float* sinks,
+/// Lane c of a quad gives word i of four to lane i and receives its own of each, in the order of lanes.
+__device__ __forceinline__ void transpose_quad(uint32_t (&v)[4]) {
+  const bool odd = threadIdx.x % 2 != 0, upper = threadIdx.x % 4 >= 2;
+#pragma unroll
+  for (int i = 0; i < 4; i += 2) {
+    const uint32_t other = __shfl_xor_sync(0xffffffffu, odd ? v[i] : v[i + 1], 1);
+    v[i] = odd ? other : v[i];
+    v[i + 1] = odd ? v[i + 1] : other;
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t other = __shfl_xor_sync(0xffffffffu, upper ? v[i] : v[i + 2], 2);
+    v[i] = upper ? other : v[i];
+    v[i + 2] = upper ? v[i + 2] : other;
+  }
+}
+
+/// Divides, rotates back, and writes the group's columns of its warps' heads.
+__device__ __forceinline__ void write_results(float (&o)[128], const Running& running, const float* sinks,
                                               uint32_t group, Control& control, const float2* angles,
-                                              uint8_t* stage) {
+                                              __half* out) {
   const uint32_t lane = threadIdx.x % 32, g = lane / 4, c = lane % 4;
   const uint32_t head = threadIdx.x % 128 / 32 * 16 + g;
-  float inverse[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     float sum = running.sum[half];
@@ -250,33 +271,29 @@ __device__ __forceinline__ void stage_results(float (&o)[128], const Running& ru
     const uint32_t h = head + 8 * half;
     // A sink far above every score makes this infinite, the result 0.
     const float sink = exp2_fast(fmaf(__ldg(sinks + h), log2_e, -running.maximum[half]));
-    inverse[half] = __fdiv_rn(1.0f, control.sums[0][h] + control.sums[1][h] + sink);
-  }
+    const float inverse = __fdiv_rn(1.0f, control.sums[0][h] + control.sums[1][h] + sink);
+    uint4* row = reinterpret_cast<uint4*>(out + size_t{h} * columns + group * 256) + c;
 #pragma unroll
-  for (int i = 0; i < 128; i += 2) {
-    const int half = i / 2 % 2, tile = i / 4;
-    float x = o[i] * inverse[half], y = o[i + 1] * inverse[half];
-    if (tile >= 24 && group == 1) rotate_inverse(x, y, angles[4 * (tile - 24) + c]);
-    const uint32_t row = head + 8 * half;
-    *reinterpret_cast<uint32_t*>(stage + row * 512 + (tile ^ row % 8) * 16 + 4 * c) = pack_f16(x, y);
-  }
-  __syncwarp();
-}
-
-/// Writes the staged columns of the warp's heads.
-__device__ __forceinline__ void write_results(const uint8_t* stage, uint32_t group, __half* out) {
-  const uint32_t lane = threadIdx.x % 32, first_head = threadIdx.x % 128 / 32 * 16;
-#pragma unroll 4
-  for (uint32_t row = first_head; row < first_head + 16; ++row) {
-    const uint4 v = *reinterpret_cast<const uint4*>(stage + row * 512 + (lane ^ row % 8) * 16);
-    *reinterpret_cast<uint4*>(out + size_t{row} * columns + group * 256 + lane * 8) = v;
+    for (int tile = 0; tile < 32; tile += 4) {
+      uint32_t packed[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int at = 4 * (tile + i) + 2 * half;
+        float x = o[at] * inverse, y = o[at + 1] * inverse;
+        if (tile >= 24 && group == 1) rotate_inverse(x, y, angles[4 * (tile + i - 24) + c]);
+        packed[i] = pack_f16(x, y);
+      }
+      transpose_quad(packed);
+      row[tile] = make_uint4(packed[0], packed[1], packed[2], packed[3]);
+    }
   }
 }
 
 /// Sums over the blocks of one list; `block` counts those of all tasks.
 __device__ __forceinline__ void attend(float (&o)[128], Running& running, uint32_t count, const Tiles& tiles,
                                        Control& control, uint32_t& block) {
-  const uint32_t group = threadIdx.x / 128;
+  const uint32_t group = threadIdx.x / 128, head = threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
+  const float2 scale = make_float2(control.scales[head], control.scales[head + 8]);
   float s[16];
 #pragma unroll
   for (float& x : o) x = 0;
@@ -288,8 +305,9 @@ __device__ __forceinline__ void attend(float (&o)[128], Running& running, uint32
     start_scores(s, tiles.query, rows, group);
     wgmma_wait<0>();
     wgmma_pin(s);
-    const float2 factor =
-        weigh(s, left - static_cast<int>(32 * group), group, control, tiles.weights, running);
+    if (left <= block_rows && threadIdx.x % 128 == 0) barrier_arrive(&control.query_empty);
+    const int own_left = left - static_cast<int>(32 * group);
+    const float2 factor = weigh(s, own_left, scale, group, control, tiles.weights, running);
     if (__any_sync(0xffffffffu, factor.x != 1.0f || factor.y != 1.0f)) {
 #pragma unroll
       for (int i = 0; i < 128; ++i) o[i] *= i / 2 % 2 == 0 ? factor.x : factor.y;
@@ -303,28 +321,22 @@ __device__ __forceinline__ void attend(float (&o)[128], Running& running, uint32
 
 __device__ __forceinline__ void run_tasks(const PrefillAttention& a, const Tiles& tiles, Control& control) {
   const uint32_t group = threadIdx.x / 128, tasks = task_count(a);
-  uint8_t* stage = tiles.query + group * (block_bytes / 2);
-  LoadedQueries queries;
-  queries.load(a.query + Task(a, blockIdx.x).at);
   uint32_t block = 0;
-  for (uint32_t number = blockIdx.x, turn = 0; number < tasks; number += gridDim.x, turn ^= 1) {
+  for (uint32_t number = blockIdx.x, turn = 0; number < tasks; number += gridDim.x, ++turn) {
     const Task task(a, number);
+    float2* angles = control.angles[turn % 2];
     if (threadIdx.x < rope_pair_count) {
-      control.angles[turn][threadIdx.x] =
-          rope_angle(a.position + task.token, a.frequencies, static_cast<int>(threadIdx.x));
+      angles[threadIdx.x] = rope_angle(a.position + task.token, a.frequencies, static_cast<int>(threadIdx.x));
     }
-    sync_threads(1, consumers);  // the angles are there, the results of the task before are written
-    queries.stage(control.angles[turn], tiles.query);
+    sync_threads(1, consumers);
+    barrier_wait(&control.query_full, turn % 2);
+    prepare_queries(tiles.query, angles, control.scales);
     fence_async_shared();
     sync_threads(1, consumers);
     float o[128];
     Running running;
     attend(o, running, PrefillRows(a, task.token).count, tiles, control, block);
-    // All scores were taken before the last block's weights, so the queries' place is free for the results.
-    stage_results(o, running, a.sinks + task.head, group, control, control.angles[turn], stage);
-    // Without a condition: the old queries need no registers till here.
-    queries.load(a.query + Task(a, min(number + gridDim.x, tasks - 1)).at);
-    write_results(stage, group, a.out + task.at);
+    write_results(o, running, a.sinks + task.head, group, control, angles, a.out + task.at);
   }
 }
 
@@ -342,12 +354,14 @@ __global__ void __launch_bounds__(consumers + producers, 1) attend_kernel(Prefil
       barrier_init(&control.full[i], producers);
       barrier_init(&control.empty[i], consumers / 128);
     }
+    barrier_init(&control.query_full, producers);
+    barrier_init(&control.query_empty, consumers / 128);
     barrier_init_fence();
   }
   __syncthreads();
   if (threadIdx.x >= consumers) {
     shrink_registers<40>();
-    gather_rows(a, tiles.rows, control);
+    copy_tasks(a, tiles, control);
   } else {
     grow_registers<232>();
     run_tasks(a, tiles, control);

@@ -262,15 +262,16 @@ __device__ __forceinline__ void wgmma_f16_rows(float (&c)[128], uint64_t a, uint
       : "l"(a), "l"(b), "r"(1));
 }
 
-/// n = 64 with BF16 operands.
-__device__ __forceinline__ void wgmma_bf16(float (&c)[32], const uint32_t (&a)[4], uint64_t b, bool add) {
+/// n = 128 with BF16 operands.
+__device__ __forceinline__ void wgmma_bf16(float (&c)[64], const uint32_t (&a)[4], uint64_t b, bool add) {
   asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
       "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,"
-      "%26,%27,%28,%29,%30,%31}"
-      ", {%32, %33, %34, %35}, %36, p, 1, 1, 0;\n}\n"
-      : DS4_ACCUMULATORS_32(c, 0)
+      "%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,"
+      "%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}"
+      ", {%64, %65, %66, %67}, %68, p, 1, 1, 0;\n}\n"
+      : DS4_ACCUMULATORS_64(c, 0)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
 }
 
