@@ -39,10 +39,10 @@ struct PrefillRows {
   }
 };
 
-/// Two values as F16, clamped to the finite range; `low` takes the lower half.
+/// Two values as F16, clamped to the finite range, NaN kept; `low` takes the lower half.
 __device__ inline uint32_t pack_f16(float low, float high) {
-  const __half2 pair =
-      __floats2half2_rn(fminf(fmaxf(low, -65504.0f), 65504.0f), fminf(fmaxf(high, -65504.0f), 65504.0f));
+  const __half2 largest = __float2half2_rn(65504.0f);
+  const __half2 pair = __hmax2_nan(__hmin2_nan(__floats2half2_rn(low, high), largest), __hneg2(largest));
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
