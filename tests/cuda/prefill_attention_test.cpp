@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <optional>
+#include <limits>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -217,6 +217,22 @@ TEST_P(PrefillAttentionTest, ResultsStayFinite) {
   std::fill(p.raw.begin(), p.raw.end(), 65504.0f);  // rotated back, some reach 1.4 times that
   std::fill(p.sinks.begin(), p.sinks.end(), -1e6f);
   for (uint16_t x : p.run(0, 2, GetParam())) ASSERT_LE(x & 0x7fffu, 0x7bffu);
+}
+
+// A damaged head must show, and nobody else's results change.
+TEST_P(PrefillAttentionTest, NanStaysInItsHead) {
+  std::mt19937 random(7);
+  Problem p({64, 4, 16}, 200, 2, 1.0f, random);
+  const std::vector<uint16_t> sound = p.run(0, 2, GetParam());
+  p.query[5 * 512 + 100] = std::numeric_limits<float>::quiet_NaN();  // head 5 of the first token
+  const std::vector<uint16_t> got = p.run(0, 2, GetParam());
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (i / 512 == 5) {
+      ASSERT_GT(got[i] & 0x7fffu, 0x7c00u) << i;
+    } else {
+      ASSERT_EQ(got[i], sound[i]) << i;
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, PrefillAttentionTest,
