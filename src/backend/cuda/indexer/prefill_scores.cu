@@ -1,12 +1,17 @@
 // What: scores of index rows for the tokens of a slice, the weighted sum over heads of max(0, query . key).
+//
 // Layout: block = (256 keys, 64 tokens), two warpgroups. A thread keeps its warp's part of 128 keys in
-// registers as two operands of 64 keys; the queries of one token after another (64 heads, 16 KB) pass through
-// shared memory in the 128-byte swizzle. While the products of one operand run, the other's are weighted and
-// added. Preconditions: queries from prepare_index_queries(); BF16 holds both factors exactly. Bytes and
-// FLOPs: 16,384 FLOP for a key, a token and 64 heads; 64 B of queries from L2 for 1 MFLOP. Why this shape:
-// keys are decoded once for 64 tokens and stored nowhere; an operand in registers leaves shared memory 64 of
-// 128 B a clock to read; sums over heads stay within four lanes. A score depends on its token and key alone:
-// heads in one order, F32.
+// registers as two operands of 64 keys; queries pass through shared memory in the 128-byte swizzle, 64 heads
+// of a token (16 KB) or two such units at a time. While the products of one operand run, the other's are
+// weighted and added.
+//
+// Preconditions: queries from prepare_index_queries(); BF16 holds both factors exactly.
+//
+// Bytes and FLOPs: 16,384 FLOP for a key, a token and 64 heads; 64 B of queries from L2 for 1 MFLOP.
+//
+// Why this shape: keys are decoded once for 64 tokens and stored nowhere; sums over heads stay within four
+// lanes. Measured on an H200 with one unit at a time: 507 TFLOP/s with keys in registers; two at a time: 568,
+// and 510 with keys in shared memory. A score depends on its token and key alone: heads in one order, F32.
 #include "backend/cuda/device/warpgroup.hpp"
 #include "backend/cuda/indexer/index_key.cuh"
 #include "backend/cuda/indexer/prefill_indexer.hpp"
@@ -27,6 +32,11 @@ constexpr int half_bytes = 64 * 128;  // 64 heads of a token, 64 columns
 /// from keys in registers.
 template <bool kWarpgroup>
 constexpr uint32_t units_at_once = kWarpgroup ? 2 : 1;
+
+constexpr uint32_t query_stages = 4;
+/// Stages whose copies are under way before their turn.
+template <bool kWarpgroup>
+constexpr uint32_t items_ahead = kWarpgroup ? query_stages - 2 : query_stages - 1;
 
 /// Of the operand of 64 keys the part of a lane: [step][register].
 struct Keys {
@@ -163,10 +173,8 @@ __device__ inline Range tokens_of_block(const PrefillIndexer& a, const IndexSlic
 template <bool kWarpgroup>
 struct Pipeline {
   static constexpr uint32_t at_once = units_at_once<kWarpgroup>;
-  static constexpr uint32_t stages = 4;
+  static constexpr uint32_t stages = query_stages;
   static constexpr uint32_t stage_bytes = 2 * half_bytes * at_once;
-  [[maybe_unused]] static constexpr uint32_t ahead =
-      kWarpgroup ? stages - 2 : stages - 1;  // items under way before the current one
 
   uint64_t* full;  // [stages], then as many `empty`; both for warpgroup products only
   const uint16_t* source;
@@ -202,18 +210,18 @@ struct Pipeline {
       }
       __syncthreads();
     }
-    for (uint32_t i = 0; i < ahead; ++i) copy(i);
+    for (uint32_t i = 0; i < items_ahead<kWarpgroup>; ++i) copy(i);
   }
 
   __device__ __forceinline__ const uint8_t* wait_for(uint32_t item) const {
     if constexpr (kWarpgroup) {
-      copy(item + ahead);
+      copy(item + items_ahead<kWarpgroup>);
       barrier_wait(&full[item % stages], item / stages % 2);
       fence_async_shared();  // the copies were ordinary stores of other threads
     } else {
-      wait_for_copy_groups<ahead - 1>();
+      wait_for_copy_groups<items_ahead<kWarpgroup> - 1>();
       __syncthreads();  // the queries are there, and nobody reads those of the item before
-      copy(item + ahead);
+      copy(item + items_ahead<kWarpgroup>);
     }
     return queries(item);
   }
