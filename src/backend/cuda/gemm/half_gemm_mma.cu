@@ -16,8 +16,9 @@ namespace {
 
 constexpr uint32_t tile_rows = 128;
 constexpr uint32_t stage_columns = 64;
+constexpr uint32_t row_bytes = stage_columns * 2;
 constexpr uint32_t stages = 3;
-constexpr uint32_t operand_bytes = 128 * stage_columns * 2;
+constexpr uint32_t operand_bytes = 128 * row_bytes;
 constexpr uint32_t stage_bytes = 2 * operand_bytes;
 constexpr uint32_t kernel_threads = 256;
 constexpr uint32_t band_tiles = 16;
@@ -32,18 +33,20 @@ struct Launch {
 };
 
 __device__ __forceinline__ uint32_t chunk_at(uint32_t row, uint32_t chunk) {
-  return row * (stage_columns * 2) + (chunk ^ row % 8) * 16;
+  return row * row_bytes + (chunk ^ row % 8) * 16;
 }
 
 /// Copies 128 rows from `first` of 64 columns from `column`; what lies outside arrives as zeros.
-__device__ __forceinline__ void copy_operand(uint8_t* shared, const __half* matrix, size_t stride,
+__device__ __forceinline__ void copy_operand(uint8_t* shared, const __half* matrix, uint32_t stride,
                                              uint32_t first, uint32_t end, uint32_t column, uint32_t cols) {
+  const uint32_t row = threadIdx.x / 8, chunk = threadIdx.x % 8;
+  const bool inside = column + 8 * chunk < cols;
+  const __half* const from = matrix + size_t{first + row} * stride + column + 8 * chunk;
 #pragma unroll
-  for (uint32_t i = threadIdx.x; i < 128 * stage_columns / 8; i += kernel_threads) {
-    const uint32_t row = i / 8, chunk = i % 8;
-    const bool valid = first + row < end && column + 8 * chunk < cols;
-    const __half* const from = matrix + (valid ? size_t{first + row} * stride + column + 8 * chunk : 0);
-    copy_16_async_if(shared + chunk_at(row, chunk), from, valid);
+  for (uint32_t i = 0; i < 128; i += kernel_threads / 8) {
+    const bool valid = inside && first + row + i < end;
+    copy_16_async_if(shared + chunk_at(row, chunk) + i * row_bytes, valid ? from + i * stride : matrix,
+                     valid);
   }
 }
 
@@ -58,11 +61,11 @@ __device__ __forceinline__ void multiply_stage(const uint8_t* x, const uint8_t* 
     uint32_t a[warp_tokens / 16][4], b[warp_rows / 16][4];
 #pragma unroll
     for (uint32_t m = 0; m < warp_tokens / 16; ++m) {
-      load_matrices(a[m], x + chunk_at(x_row + 16 * m, 2 * k + x_chunk));
+      load_matrices(a[m], x + chunk_at(x_row, 2 * k + x_chunk) + 16 * m * row_bytes);
     }
 #pragma unroll
     for (uint32_t n = 0; n < warp_rows / 16; ++n) {
-      load_matrices(b[n], w + chunk_at(w_row + 16 * n, 2 * k + w_chunk));
+      load_matrices(b[n], w + chunk_at(w_row, 2 * k + w_chunk) + 16 * n * row_bytes);
     }
 #pragma unroll
     for (uint32_t m = 0; m < warp_tokens / 16; ++m) {
@@ -75,7 +78,7 @@ __device__ __forceinline__ void multiply_stage(const uint8_t* x, const uint8_t* 
   }
 }
 
-__global__ void __launch_bounds__(kernel_threads, 1) mma_kernel(const __grid_constant__ Launch launch) {
+__global__ void __launch_bounds__(kernel_threads, 2) mma_kernel(const __grid_constant__ Launch launch) {
   extern __shared__ uint4 shared[];
   uint8_t* const buffer = reinterpret_cast<uint8_t*>(shared);
   const HalfTiles& tiles = launch.tiles;
@@ -109,7 +112,7 @@ __global__ void __launch_bounds__(kernel_threads, 1) mma_kernel(const __grid_con
   const uint32_t warp = threadIdx.x / 32, row = tile.first_row + warp % 4 * warp_rows;
 #pragma unroll
   for (int m = 0; m < warp_tokens / 16; ++m) {
-    const uint32_t token = first_token + warp / 4 * warp_tokens + 16 * m + threadIdx.x % 32 / 4;
+    const uint32_t token = first_token + warp / 4 * warp_tokens + 16 * m;
     store_tile<warp_rows>(p, c[m], token, tiles.tokens, row, tile.end_row);
   }
 }

@@ -60,7 +60,8 @@ inline HalfTiledProduct tiled_product(const HalfProduct& product, uint32_t tile_
   const HalfGemmJob& job = product.job;
   const uint32_t group_rows = job.rows_per_group == 0 ? job.w.rows : job.rows_per_group;
   const uintptr_t address = reinterpret_cast<uintptr_t>(job.out) | reinterpret_cast<uintptr_t>(job.out_half);
-  const bool aligned = address % 16 == 0 && job.out_stride % 8 == 0 && group_rows % 8 == 0;
+  const bool aligned =
+      address % 16 == 0 && job.out_stride % 8 == 0 && group_rows % 8 == 0 && job.w.rows % 8 == 0;
   const uint32_t terms = job.x.low == nullptr ? 1 : product.w_low == nullptr ? 2 : 3;
   return {job.out,
           job.out_half,
@@ -127,14 +128,15 @@ __device__ __forceinline__ void transpose_quad(uint32_t (&r)[4]) {
 }
 
 /// 16 tokens by n rows of a warp as tensor cores leave them: c[4 j + i] is token g + 8 (i / 2), row 8 j + 2 q
-/// + i mod 2 for lane 4 g + q. `token` is that of i = 0 in this lane. All lanes of the warp call this.
+/// + i mod 2 for lane 4 g + q. `token` is the first of the 16. All lanes of the warp call this. Stores of 64
+/// bytes a token: filling lines of 128 with more exchanges was slower.
 template <int n>
 __device__ __forceinline__ void store_tile(const HalfTiledProduct& p, const float (&c)[n / 2], uint32_t token,
                                            uint32_t tokens, uint32_t first_row, uint32_t end_row) {
-  const uint32_t q = threadIdx.x % 4;
+  const uint32_t q = threadIdx.x % 4, g = threadIdx.x % 32 / 4;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const uint32_t t = token + 8 * half;
+    const uint32_t t = token + g + 8 * half;
     const size_t at = size_t{t} * p.out_stride + first_row;
     const bool inside = t < tokens;
     if (!p.aligned) {
@@ -167,8 +169,10 @@ __device__ __forceinline__ void store_tile(const HalfTiledProduct& p, const floa
       for (int j = 0; j < n / 8; j += 4) {
         uint32_t r[4];
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-          r[i] = clamped_half2(c[4 * (j + i) + 2 * half], c[4 * (j + i) + 2 * half + 1]);
+        for (int i = 0; i < 4; ++i) {
+          const float* const sums = c + 4 * (j + i) + 2 * half;
+          r[i] = clamped_half2(sums[0], sums[1]);
+        }
         transpose_quad(r);
         const uint32_t row = 8 * (j + q);
         if (inside && first_row + row < end_row) {

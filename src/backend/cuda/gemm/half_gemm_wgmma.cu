@@ -3,11 +3,12 @@
 // the 128-byte swizzle. Results F32 or F16 [token][out_stride].
 // Preconditions: half_gemm_tiles.cuh; columns a multiple of 8, addresses of 16 bytes.
 // FLOPs 2 * tokens * rows * cols per term; a tile of 256 rows reads 48 KiB for 4.2 MFLOP: 1,024 cycles of the
-// tensor cores, 48 bytes a cycle from L2, 32 when two blocks share the weights.
-// Why: one thread keeps four stages of copies in flight and runs ahead into the next tile while the two
-// consumer warpgroups (64 tokens each) store results; they drift apart by up to the stages, so that one
+// tensor cores, 48 bytes a cycle from L2.
+// Why: one thread keeps four or more stages of copies in flight and runs ahead into the next tile while the
+// two consumer warpgroups (64 tokens each) store results; they drift apart by up to the stages, so that one
 // multiplies while the other stores. All edges come as zeros from the copy engine.
 #include <algorithm>
+#include <vector>
 
 #include "backend/cuda/device/tensor_map.hpp"
 #include "backend/cuda/gemm/half_gemm_tiles.cuh"
@@ -18,27 +19,44 @@ namespace ds4::cuda {
 namespace {
 
 constexpr uint32_t stage_columns = 64;
-constexpr uint32_t stages = 4;
 constexpr uint32_t x_bytes = tokens_of_half_tile * stage_columns * 2;
-constexpr uint32_t stage_bytes = x_bytes + 256 * stage_columns * 2;
-constexpr uint32_t shared_bytes = stages * stage_bytes + 1024;
 constexpr uint32_t consumers = 2;
 constexpr uint32_t kernel_threads = (1 + consumers) * 128;
-constexpr uint32_t band_tiles = 16;
+
+/// As many stages as fit 227 KiB.
+__host__ __device__ constexpr uint32_t stage_bytes(uint32_t widest) {
+  return x_bytes + widest * stage_columns * 2;
+}
+__host__ __device__ constexpr uint32_t stage_count(uint32_t widest) {
+  return widest == 256 ? 4 : widest == 128 ? 7 : 9;
+}
+constexpr uint32_t shared_bytes(uint32_t widest) {
+  return stage_count(widest) * stage_bytes(widest) + 1024;
+}
 
 struct Launch {
   CUtensorMap x[max_half_products][2], w[max_half_products][2];
   HalfTiles tiles;
 };
 
+__host__ __device__ constexpr uint32_t steps_of(uint32_t cols) {
+  return (cols + stage_columns - 1) / stage_columns;
+}
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+constexpr uint32_t band_tiles = 16;
+
+template <uint32_t widest>
 struct Pipeline {
+  static constexpr uint32_t stages = stage_count(widest);
   uint64_t* full;
   uint64_t* empty;
   uint8_t* buffer;
   uint32_t stage = 0;
   uint32_t parity = 0;
 
-  __device__ __forceinline__ uint8_t* x() const { return buffer + stage * stage_bytes; }
+  __device__ __forceinline__ uint8_t* x() const { return buffer + stage * stage_bytes(widest); }
   __device__ __forceinline__ uint8_t* w() const { return x() + x_bytes; }
   __device__ __forceinline__ void advance() {
     if (++stage == stages) {
@@ -48,23 +66,17 @@ struct Pipeline {
   }
 };
 
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-
-__device__ __forceinline__ uint32_t steps_of(const HalfTiledProduct& p) {
-  return (p.cols + stage_columns - 1) / stage_columns;
-}
-
-/// One thread: every copy of every tile of this block. With a cluster each block copies its half of the
-/// weights for both.
-template <uint32_t cluster>
-__device__ __forceinline__ void produce(const Launch& launch, Pipeline pipe, uint32_t rank) {
+/// One thread: every copy of every tile of this block.
+template <uint32_t widest>
+__device__ __forceinline__ void produce(const Launch& launch, Pipeline<widest> pipe) {
   const HalfTiles& tiles = launch.tiles;
   pipe.parity = 1;  // the first pass over the stages finds them free
-  for (uint32_t i = blockIdx.x / cluster; i < tiles.tiles; i += gridDim.x / cluster) {
-    const HalfTile tile = half_tile(tiles, i, band_tiles / cluster);
+  for (uint32_t i = blockIdx.x; i < tiles.tiles; i += gridDim.x) {
+    const HalfTile tile = half_tile(tiles, i, band_tiles);
     const HalfTiledProduct& p = tiles.product[tile.product];
-    const int32_t token = static_cast<int32_t>((tile.token_tile * cluster + rank) * tokens_of_half_tile);
-    const uint32_t steps = steps_of(p), part_rows = p.tile_rows / cluster;
+    const int32_t token = static_cast<int32_t>(tile.token_tile * tokens_of_half_tile);
+    const int32_t row = static_cast<int32_t>(tile.first_row), group = static_cast<int32_t>(tile.group);
+    const uint32_t steps = steps_of(p.cols), bytes = x_bytes + p.tile_rows * stage_columns * 2;
     const bool grouped = p.group_rows < p.rows;
     for (uint32_t term = 0; term < p.terms; ++term) {
       const CUtensorMap* const x = &launch.x[tile.product][x_plane(term)];
@@ -72,45 +84,32 @@ __device__ __forceinline__ void produce(const Launch& launch, Pipeline pipe, uin
       for (uint32_t step = 0; step < steps; ++step, pipe.advance()) {
         const int32_t column = static_cast<int32_t>(step * stage_columns);
         uint64_t* const full = pipe.full + pipe.stage;
-        if constexpr (cluster > 1) {
-          barrier_wait_cluster(pipe.empty + pipe.stage, pipe.parity);
-        } else {
-          barrier_wait(pipe.empty + pipe.stage, pipe.parity);
-        }
-        barrier_arrive_expect(full, x_bytes + p.tile_rows * stage_columns * 2);
+        barrier_wait(pipe.empty + pipe.stage, pipe.parity);
+        barrier_arrive_expect(full, bytes);
         if (grouped) {
-          copy_tensor(pipe.x(), x, full, column, static_cast<int32_t>(tile.group), token);
+          copy_tensor(pipe.x(), x, full, column, group, token);
         } else {
           copy_tensor(pipe.x(), x, full, column, token);
         }
-        const int32_t row = static_cast<int32_t>(tile.first_row + rank * part_rows);
-        if constexpr (cluster > 1) {
-          copy_tensor_multicast(pipe.w() + rank * part_rows * stage_columns * 2, w, full, (1u << cluster) - 1,
-                                column, row);
-        } else {
-          copy_tensor(pipe.w(), w, full, column, row);
-        }
+        copy_tensor(pipe.w(), w, full, column, row);
       }
     }
   }
 }
 
 /// This warpgroup has read a stage.
-template <uint32_t cluster>
 __device__ __forceinline__ void release(uint64_t* empty) {
-  if constexpr (cluster > 1) {
-    if (threadIdx.x % 128 < cluster) barrier_arrive_cluster(empty, threadIdx.x % 128);
-  } else {
-    if (threadIdx.x % 128 == 0) barrier_arrive(empty);
-  }
+  if (threadIdx.x % 128 == 0) barrier_arrive(empty);
 }
 
-/// A tile's sums for the 64 tokens of this warpgroup, and their results.
-template <uint32_t cluster, int n>
-__device__ __forceinline__ void consume(const HalfTiledProduct& p, const HalfTile& tile, uint32_t tokens,
-                                        uint32_t first_token, Pipeline& pipe) {
+/// A tile's sums for the 64 tokens of this warpgroup, and their results. While the last products run it finds
+/// the next tile.
+template <int n, uint32_t widest>
+__device__ __forceinline__ void consume(const HalfTiles& tiles, HalfTile& tile, uint32_t next,
+                                        Pipeline<widest>& pipe) {
+  const HalfTiledProduct& p = tiles.product[tile.product];
   float c[n / 2];
-  const uint32_t steps = steps_of(p) * p.terms, group = threadIdx.x / 128 - 1;
+  const uint32_t steps = steps_of(p.cols) * p.terms, group = threadIdx.x / 128 - 1;
   uint64_t* read = nullptr;
   for (uint32_t step = 0; step < steps; ++step, pipe.advance()) {
     barrier_wait(pipe.full + pipe.stage, pipe.parity);
@@ -125,127 +124,111 @@ __device__ __forceinline__ void consume(const HalfTiledProduct& p, const HalfTil
     wgmma_commit();
     if (step != 0) {
       wgmma_wait<1>();
-      release<cluster>(read);
+      release(read);
     }
     read = pipe.empty + pipe.stage;
   }
+  const uint32_t token = tile.token_tile * tokens_of_half_tile + group * 64 + threadIdx.x % 128 / 32 * 16;
+  const uint32_t first_row = tile.first_row, end_row = tile.end_row;
+  tile = half_tile(tiles, min(next, tiles.tiles - 1), band_tiles);
   wgmma_wait<0>();
   wgmma_pin(c);
-  release<cluster>(read);
-  const uint32_t token = first_token + group * 64 + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
-  store_tile<n>(p, c, token, tokens, tile.first_row, tile.end_row);
-}
-
-__device__ __forceinline__ uint32_t rank_in_cluster() {
-  uint32_t rank;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
-template <uint32_t cluster>
-__device__ __forceinline__ void synchronise() {
-  if constexpr (cluster > 1) {
-    asm volatile(
-        "barrier.cluster.arrive.release.aligned;\n"
-        "barrier.cluster.wait.acquire.aligned;" ::
-            : "memory");
-  } else {
-    __syncthreads();
-  }
+  release(read);
+  store_tile<n>(p, c, token, tiles.tokens, first_row, end_row);
 }
 
 #endif
 
 /// `widest` 256: every tile has 256 rows, since accumulators of several widths in one kernel do not fit the
-/// registers; 128: 128 or 64. Without code for sm_90a the kernel is empty; has_half_gemm_wgmma() sees it by
-/// the missing barriers.
-template <uint32_t cluster, uint32_t widest>
+/// registers; 128: 128 or 64; 64: 64. Without code for sm_90a the kernel is empty; has_half_gemm_wgmma() sees
+/// it by the missing barriers.
+template <uint32_t widest>
 __global__ void __launch_bounds__(kernel_threads, 1) wgmma_kernel(const __grid_constant__ Launch launch) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ uint8_t unaligned[];
-  __shared__ uint64_t barriers[2 * stages];
-  const uint32_t rank = cluster > 1 ? rank_in_cluster() : 0;
-  Pipeline pipe = {barriers, barriers + stages, unaligned + (1024 - shared_address(unaligned) % 1024) % 1024};
+  __shared__ uint64_t barriers[2 * stage_count(widest)];
+  Pipeline<widest> pipe = {barriers, barriers + stage_count(widest),
+                           unaligned + (1024 - shared_address(unaligned) % 1024) % 1024};
   if (threadIdx.x == 0) {
-    for (uint32_t i = 0; i < stages; ++i) {
+    for (uint32_t i = 0; i < stage_count(widest); ++i) {
       barrier_init(pipe.full + i, 1);
-      barrier_init(pipe.empty + i, consumers * cluster);
+      barrier_init(pipe.empty + i, consumers);
     }
     barrier_init_fence();
   }
-  synchronise<cluster>();
+  __syncthreads();
   if (threadIdx.x < 128) {
     shrink_registers<40>();
-    if (threadIdx.x == 0) produce<cluster>(launch, pipe, rank);
+    if (threadIdx.x == 0) produce(launch, pipe);
   } else {
     grow_registers<232>();
     const HalfTiles& tiles = launch.tiles;
-    for (uint32_t i = blockIdx.x / cluster; i < tiles.tiles; i += gridDim.x / cluster) {
-      const HalfTile tile = half_tile(tiles, i, band_tiles / cluster);
-      const HalfTiledProduct& p = tiles.product[tile.product];
-      const uint32_t token = (tile.token_tile * cluster + rank) * tokens_of_half_tile;
+    HalfTile tile = half_tile(tiles, blockIdx.x, band_tiles);
+    for (uint32_t i = blockIdx.x; i < tiles.tiles; i += gridDim.x) {
       if constexpr (widest == 256) {
-        consume<cluster, 256>(p, tile, tiles.tokens, token, pipe);
-      } else if (p.tile_rows == 128) {
-        consume<cluster, 128>(p, tile, tiles.tokens, token, pipe);
+        consume<256>(tiles, tile, i + gridDim.x, pipe);
+      } else if (widest == 128 && tiles.product[tile.product].tile_rows == 128) {
+        consume<128>(tiles, tile, i + gridDim.x, pipe);
       } else {
-        consume<cluster, 64>(p, tile, tiles.tokens, token, pipe);
+        consume<64>(tiles, tile, i + gridDim.x, pipe);
       }
     }
   }
-  if constexpr (cluster > 1) synchronise<cluster>();  // the other block may still write here
 #endif
 }
 
-/// Cycles of a step of a tile, measured; only the choice of tiles depends on it.
-uint32_t step_cycles(uint32_t tile_rows) {
-  return tile_rows == 256 ? 1100 : tile_rows == 128 ? 620 : 400;
+/// Cycles of a step of a tile, and of storing a tile; measured. Only the choice of tiles depends on them.
+constexpr uint32_t step_cycles(uint32_t tile_rows) {
+  return tile_rows == 256 ? 1080 : tile_rows == 128 ? 560 : 500;
+}
+constexpr uint32_t store_cycles(const HalfTiledProduct& p) {
+  return p.tile_rows * (p.out != nullptr ? 21 : 13);
 }
 
 HalfTiledProduct tiled(const HalfProduct& product, uint32_t widest) {
   return tiled_product(product, widest == 128 && product.job.w.rows <= 64 ? 64 : widest);
 }
 
-uint64_t tile_cycles(const HalfTiledProduct& p) {
-  constexpr uint32_t start_and_end = 2000;
-  return uint64_t{p.terms} * ((p.cols + stage_columns - 1) / stage_columns) * step_cycles(p.tile_rows) +
-         start_and_end;
+uint64_t cycles_of_tile(const HalfTiledProduct& p) {
+  return uint64_t{p.terms} * steps_of(p.cols) * step_cycles(p.tile_rows) + store_cycles(p);
 }
 
-/// The tiles, longest first, and the time of the busiest block.
-uint64_t plan(std::span<const HalfProduct> products, uint32_t tokens, uint32_t widest, uint32_t cluster,
-              uint32_t clusters, HalfTiles& tiles, uint32_t (&order)[max_half_products]) {
-  tiles = {};
+/// Products in the order of their tiles.
+struct Plan {
+  HalfTiles tiles;
+  const HalfProduct* order[max_half_products];
+  uint64_t cycles;  // of the busiest block
+};
+
+/// The longest tiles come first, so that the short ones fill the last round.
+Plan make_plan(std::span<const HalfProduct> products, uint32_t tokens, uint32_t widest, uint32_t blocks) {
+  Plan plan = {};
+  HalfTiles& tiles = plan.tiles;
   tiles.tokens = tokens;
+  tiles.token_tiles = (tokens + tokens_of_half_tile - 1) / tokens_of_half_tile;
   tiles.products = static_cast<uint32_t>(products.size());
-  const uint32_t tokens_of_tile = tokens_of_half_tile * cluster;
-  tiles.token_tiles = (tokens + tokens_of_tile - 1) / tokens_of_tile;
-  HalfTiledProduct all[max_half_products];
-  for (uint32_t i = 0; i < tiles.products; ++i) {
-    all[i] = tiled(products[i], widest);
-    order[i] = i;
-  }
-  std::stable_sort(order, order + tiles.products,
-                   [&](uint32_t a, uint32_t b) { return tile_cycles(all[a]) > tile_cycles(all[b]); });
-  constexpr uint32_t max_clusters = 512;
-  uint64_t busy[max_clusters] = {}, longest = 0;
-  clusters = std::min(clusters, max_clusters);
+  for (size_t i = 0; i < products.size(); ++i) plan.order[i] = &products[i];
+  std::stable_sort(plan.order, plan.order + products.size(), [&](const HalfProduct* a, const HalfProduct* b) {
+    return cycles_of_tile(tiled(*a, widest)) > cycles_of_tile(tiled(*b, widest));
+  });
+  std::vector<uint64_t> busy(blocks);
   for (uint32_t i = 0; i < tiles.products; ++i) {
     HalfTiledProduct& p = tiles.product[i];
-    p = all[order[i]];
+    p = tiled(*plan.order[i], widest);
     p.first_tile = tiles.tiles;
-    const uint32_t count = row_tiles(p) * tiles.token_tiles;
-    for (uint32_t j = 0; j < clusters; ++j) {
-      const uint32_t place = (j + clusters - tiles.tiles % clusters) % clusters;
-      busy[j] += (count / clusters + (place < count % clusters ? 1 : 0)) * tile_cycles(p);
-      longest = std::max(longest, busy[j]);
+    const uint32_t count = row_tiles(p) * tiles.token_tiles, first = tiles.tiles % blocks;
+    for (uint32_t j = 0; j < blocks; ++j) {
+      uint64_t& block = busy[(first + j) % blocks];
+      block += (count / blocks + (j < count % blocks ? 1 : 0)) * cycles_of_tile(p);
+      plan.cycles = std::max(plan.cycles, block);
     }
     tiles.tiles += count;
   }
-  return longest;
+  return plan;
 }
 
 cudaError_t make_maps(const HalfProduct& product, const HalfTiledProduct& p, uint32_t tokens,
-                      uint32_t cluster, CUtensorMap (&x)[2], CUtensorMap (&w)[2]) {
+                      CUtensorMap (&x)[2], CUtensorMap (&w)[2]) {
   const HalfGemmJob& job = product.job;
   const bool grouped = p.group_rows < p.rows;
   const uint32_t groups = grouped ? (p.rows + p.group_rows - 1) / p.group_rows : 1;
@@ -259,31 +242,22 @@ cudaError_t make_maps(const HalfProduct& product, const HalfTiledProduct& p, uin
       if (status != cudaSuccess) return status;
     }
     if (ws[plane] != nullptr) {
-      const cudaError_t status =
-          make_tensor_map({ws[plane], p.cols, p.rows, p.cols, p.tile_rows / cluster}, w[plane]);
+      const cudaError_t status = make_tensor_map({ws[plane], p.cols, p.rows, p.cols, p.tile_rows}, w[plane]);
       if (status != cudaSuccess) return status;
     }
   }
   return cudaSuccess;
 }
 
-template <uint32_t cluster, uint32_t widest>
-cudaError_t launch_kernel(const Launch& launch, uint32_t clusters, cudaStream_t stream) {
-  cudaError_t status =
-      cudaFuncSetAttribute(wgmma_kernel<cluster, widest>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           static_cast<int>(shared_bytes));
+template <uint32_t widest>
+cudaError_t launch_kernel(const Launch& launch, uint32_t blocks, cudaStream_t stream) {
+  const cudaError_t status =
+      cudaFuncSetAttribute(wgmma_kernel<widest>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           static_cast<int>(shared_bytes(widest)));
   if (status != cudaSuccess) return status;
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim = {cluster, 1, 1};
-  cudaLaunchConfig_t config = {};
-  config.gridDim = std::min(clusters, launch.tiles.tiles) * cluster;
-  config.blockDim = kernel_threads;
-  config.dynamicSmemBytes = shared_bytes;
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, wgmma_kernel<cluster, widest>, launch);
+  wgmma_kernel<widest>
+      <<<std::min(blocks, launch.tiles.tiles), kernel_threads, shared_bytes(widest), stream>>>(launch);
+  return cudaPeekAtLastError();
 }
 
 }  // namespace
@@ -296,7 +270,7 @@ bool has_half_gemm_wgmma() {
     cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
     cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
     if (major != 9 || minor != 0) return false;
-    return cudaFuncGetAttributes(&attributes, wgmma_kernel<1, 256>) == cudaSuccess &&
+    return cudaFuncGetAttributes(&attributes, wgmma_kernel<256>) == cudaSuccess &&
            attributes.sharedSizeBytes != 0;
   }();
   return has;
@@ -306,33 +280,30 @@ cudaError_t half_gemm_wgmma(std::span<const HalfProduct> products, uint32_t toke
   int device = 0, processors = 0;
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
-  const uint32_t count = static_cast<uint32_t>(processors);
-  Launch launch;
-  HalfTiles tiles;
-  uint32_t order[max_half_products], best_order[max_half_products], best_cluster = 1, best_widest = 256;
-  uint64_t best = ~uint64_t{0};
-  for (const uint32_t cluster : {2u, 1u}) {
-    for (const uint32_t widest : {256u, 128u, 64u}) {
-      const uint64_t cycles = plan(products, tokens, widest, cluster, count / cluster, tiles, order);
-      if (cycles >= best) continue;
-      best = cycles;
-      best_cluster = cluster;
-      best_widest = widest;
-      launch.tiles = tiles;
-      std::copy(order, order + products.size(), best_order);
-    }
+  const uint32_t blocks = static_cast<uint32_t>(processors);
+  uint32_t best = 256;
+  Plan plan = make_plan(products, tokens, best, blocks);
+  for (const uint32_t widest : {128u, 64u}) {
+    const Plan other = make_plan(products, tokens, widest, blocks);
+    if (other.cycles >= plan.cycles) continue;
+    best = widest;
+    plan = other;
   }
+  Launch launch;
+  launch.tiles = plan.tiles;
   for (uint32_t i = 0; i < products.size(); ++i) {
-    const cudaError_t status = make_maps(products[best_order[i]], launch.tiles.product[i], tokens,
-                                         best_cluster, launch.x[i], launch.w[i]);
+    const cudaError_t status =
+        make_maps(*plan.order[i], plan.tiles.product[i], tokens, launch.x[i], launch.w[i]);
     if (status != cudaSuccess) return status;
   }
-  if (best_widest == 256) {
-    return best_cluster == 2 ? launch_kernel<2, 256>(launch, count / 2, stream)
-                             : launch_kernel<1, 256>(launch, count, stream);
+  switch (best) {
+    case 256:
+      return launch_kernel<256>(launch, blocks, stream);
+    case 128:
+      return launch_kernel<128>(launch, blocks, stream);
+    default:
+      return launch_kernel<64>(launch, blocks, stream);
   }
-  return best_cluster == 2 ? launch_kernel<2, 128>(launch, count / 2, stream)
-                           : launch_kernel<1, 128>(launch, count, stream);
 }
 
 }  // namespace ds4::cuda

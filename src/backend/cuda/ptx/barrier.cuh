@@ -14,7 +14,7 @@ __device__ __forceinline__ uint32_t shared_address(const void* shared) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
 }
 
-/// Call barrier_init_fence() and synchronise the block (or cluster) before the first use.
+/// Call barrier_init_fence() and synchronise the block before the first use.
 __device__ __forceinline__ void barrier_init(uint64_t* barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals));
 }
@@ -36,15 +36,6 @@ __device__ __forceinline__ void barrier_arrive_expect(uint64_t* barrier, uint32_
                "r"(bytes)
                : "memory");
 }
-/// Arrives at the same barrier of block `rank` of the cluster.
-__device__ __forceinline__ void barrier_arrive_cluster(uint64_t* barrier, uint32_t rank) {
-  asm volatile(
-      "{\n.reg .b32 remote;\n"
-      "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n}\n" ::"r"(shared_address(barrier)),
-      "r"(rank)
-      : "memory");
-}
 __device__ __forceinline__ bool barrier_is_over(uint64_t* barrier, uint32_t parity) {
   uint32_t over;
   asm volatile(
@@ -64,20 +55,6 @@ __device__ __forceinline__ void barrier_wait(uint64_t* barrier, uint32_t parity)
   while (!barrier_is_over(barrier, parity)) {
   }
 }
-/// For barriers at which other blocks of the cluster arrive.
-__device__ __forceinline__ void barrier_wait_cluster(uint64_t* barrier, uint32_t parity) {
-  uint32_t over = 0;
-  while (over == 0) {
-    asm volatile(
-        "{\n.reg .pred p;\n"
-        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
-        "selp.b32 %0, 1, 0, p;\n}\n"
-        : "=r"(over)
-        : "r"(shared_address(barrier)), "r"(parity)
-        : "memory");
-  }
-}
-
 /// Makes ordinary stores to shared memory visible to tensor cores and the copy engine; before a barrier, by
 /// every thread that stored.
 __device__ __forceinline__ void fence_async_shared() {
@@ -112,23 +89,4 @@ __device__ __forceinline__ void copy_tensor(void* shared, const void* map, uint6
       "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "r"(z)
       : "memory");
 }
-/// To the same place in every block of the cluster whose bit is set in `blocks`, and to its barrier.
-__device__ __forceinline__ void copy_tensor_multicast(void* shared, const void* map, uint64_t* barrier,
-                                                      uint16_t blocks, int32_t x, int32_t y) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
-      "[%1, {%4, %5}], [%2], %3;" ::"r"(shared_address(shared)),
-      "l"(map), "r"(shared_address(barrier)), "h"(blocks), "r"(x), "r"(y)
-      : "memory");
-}
-/// `bytes` contiguous ones; addresses and count are multiples of 16.
-__device__ __forceinline__ void copy_bulk(void* shared, const void* global, uint32_t bytes,
-                                          uint64_t* barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-          shared_address(shared)),
-      "l"(global), "r"(bytes), "r"(shared_address(barrier))
-      : "memory");
-}
-
 }  // namespace ds4::cuda
