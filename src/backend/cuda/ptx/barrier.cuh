@@ -55,6 +55,7 @@ __device__ __forceinline__ void barrier_wait(uint64_t* barrier, uint32_t parity)
   while (!barrier_is_over(barrier, parity)) {
   }
 }
+
 /// Makes ordinary stores to shared memory visible to tensor cores and the copy engine; before a barrier, by
 /// every thread that stored.
 __device__ __forceinline__ void fence_async_shared() {
@@ -89,4 +90,5 @@ __device__ __forceinline__ void copy_tensor(void* shared, const void* map, uint6
       "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "r"(z)
       : "memory");
 }
+
 }  // namespace ds4::cuda
