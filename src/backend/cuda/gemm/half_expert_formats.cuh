@@ -57,12 +57,8 @@ __device__ __forceinline__ void prefetch_l2(const uint8_t* address) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }
 /// 16 bytes of shared memory: a lane's codes of two octets, read when the first of them is decoded.
-__device__ __forceinline__ uint4 load_staged(uint32_t address) {
-  uint4 v;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "r"(address));
-  return v;
+__device__ __forceinline__ uint4 load_staged(const uint8_t* address) {
+  return *reinterpret_cast<const uint4*>(address);
 }
 
 template <TensorType type>
@@ -90,13 +86,13 @@ struct HalfFormat<TensorType::q8_0> {
     const size_t block = size_t{row} * blocks + min(4 * step + c, blocks - 1);
     return {__ldg(reinterpret_cast<const unsigned short*>(w.scales) + block)};
   }
-  static __device__ __forceinline__ void prepare(Block& b, const Loaded& loaded, uint32_t, uint32_t,
+  static __device__ __forceinline__ void prepare(Block& b, const Loaded& loaded, const uint8_t*, uint32_t,
                                                  uint32_t) {
     const float d = value_of_half(loaded.d);
     b.d = limited(d, d, 511.0f);
   }
   template <uint32_t octet>
-  static __device__ __forceinline__ void decode(Block& b, uint32_t row, uint32_t c, uint32_t,
+  static __device__ __forceinline__ void decode(Block& b, const uint8_t* row, uint32_t c, const uint8_t*,
                                                 uint32_t (&out)[4]) {
     if constexpr (octet % 2 == 0) b.q = load_staged(row + 32 * c + 8 * octet);
 #pragma unroll
@@ -134,8 +130,8 @@ struct HalfFormat<TensorType::mxfp4> {
     return {__ldg(w.scales + size_t{row} * blocks + min(4 * step + c, blocks - 1))};
   }
   /// 2^(e - 127), 0 for e = 0.
-  static __device__ __forceinline__ void prepare(Block& b, const Loaded& loaded, uint32_t row, uint32_t c,
-                                                 uint32_t) {
+  static __device__ __forceinline__ void prepare(Block& b, const Loaded& loaded, const uint8_t* row,
+                                                 uint32_t c, uint32_t) {
     const float d = __uint_as_float(uint32_t{loaded.exponent} << 23);
     b.d = limited(d, d, 8192.0f);
     b.q = load_staged(row + 16 * c);
@@ -150,7 +146,8 @@ struct HalfFormat<TensorType::mxfp4> {
   }
   /// Bytes hold element j in the low nibble, j + 16 in the high one.
   template <uint32_t octet>
-  static __device__ __forceinline__ void decode(Block& b, uint32_t, uint32_t, uint32_t, uint32_t (&out)[4]) {
+  static __device__ __forceinline__ void decode(Block& b, const uint8_t*, uint32_t, const uint8_t*,
+                                                uint32_t (&out)[4]) {
     constexpr int nibble = octet / 2 * 4;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -183,7 +180,7 @@ struct HalfFormat<TensorType::q4_k> {
     return {__ldg(reinterpret_cast<const uint4*>(w.scales) + block)};
   }
   /// Sub-block c (even step) or 4 + c (odd step).
-  static __device__ __forceinline__ void prepare(Block& b, const Loaded& loaded, uint32_t, uint32_t c,
+  static __device__ __forceinline__ void prepare(Block& b, const Loaded& loaded, const uint8_t*, uint32_t c,
                                                  uint32_t step) {
     const uint4 s = loaded.scales;
     const uint32_t at = 8 * c, low = s.y >> at, least_low = s.z >> at, high = s.w >> at;
@@ -196,7 +193,7 @@ struct HalfFormat<TensorType::q4_k> {
         __floats2half2_rn(fminf(fmaxf(ds, -2000.0f), 2000.0f), fminf(fmaxf(-dm, -30000.0f), 30000.0f));
   }
   template <uint32_t octet>
-  static __device__ __forceinline__ void decode(Block& b, uint32_t row, uint32_t c, uint32_t,
+  static __device__ __forceinline__ void decode(Block& b, const uint8_t* row, uint32_t c, const uint8_t*,
                                                 uint32_t (&out)[4]) {
     if constexpr (octet % 2 == 0) {
       b.q = load_staged(row + c / 2 * 32 + 8 * octet);
@@ -241,7 +238,7 @@ struct HalfFormat<TensorType::q2_k> {
     return {__ldg(reinterpret_cast<const unsigned short*>(scales)),
             __ldg(reinterpret_cast<const uint32_t*>(w.extras) + block)};
   }
-  static __device__ __forceinline__ void prepare(Block& b, const Loaded& loaded, uint32_t, uint32_t,
+  static __device__ __forceinline__ void prepare(Block& b, const Loaded& loaded, const uint8_t*, uint32_t,
                                                  uint32_t) {
     const float d = value_of_half(loaded.d & 0xffffu), dmin = value_of_half(loaded.d >> 16);
 #pragma unroll
@@ -254,7 +251,7 @@ struct HalfFormat<TensorType::q2_k> {
   }
   /// Byte j of a row and step holds columns j, j + 32, j + 64, j + 96, two bits each: c is the place.
   template <uint32_t octet>
-  static __device__ __forceinline__ void decode(Block& b, uint32_t row, uint32_t c, uint32_t,
+  static __device__ __forceinline__ void decode(Block& b, const uint8_t* row, uint32_t c, const uint8_t*,
                                                 uint32_t (&out)[4]) {
     if constexpr (octet % 2 == 0) b.q = load_staged(row + 8 * octet);
     const __half2 scale = __low2half2(b.scale_min[octet / 2]), least = __high2half2(b.scale_min[octet / 2]);
@@ -294,23 +291,21 @@ struct HalfFormat<TensorType::iq2_xxs> {
     return {__ldg(reinterpret_cast<const unsigned short*>(w.extras) + block)};
   }
   /// d (2 s + 1) times levels 1, 3.125, 5.375.
-  static __device__ __forceinline__ void prepare(Block& b, const Loaded& loaded, uint32_t row, uint32_t c,
-                                                 uint32_t) {
-    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(b.q.x), "=r"(b.q.y) : "r"(row + 8 * c));
+  static __device__ __forceinline__ void prepare(Block& b, const Loaded& loaded, const uint8_t* row,
+                                                 uint32_t c, uint32_t) {
+    b.q = *reinterpret_cast<const uint2*>(row + 8 * c);
     const float odd = __fsub_rn(__uint_as_float(b.q.y >> 27 | 0x4b000001u), 8388608.0f);
     const float d = __fmul_rn(value_of_half(loaded.d), odd);
     b.d = limited(d, d, 12000.0f);
   }
   template <uint32_t octet>
-  static __device__ __forceinline__ void decode(Block& b, uint32_t, uint32_t, uint32_t tables,
+  static __device__ __forceinline__ void decode(Block& b, const uint8_t*, uint32_t, const uint8_t* tables,
                                                 uint32_t (&out)[4]) {
     constexpr uint32_t select = 0x5504u | octet << 4;
     const uint32_t lane = threadIdx.x % 32 * 4;
-    uint32_t grid, sign;
-    asm("ld.shared.u32 %0, [%1];" : "=r"(grid) : "r"(tables + permute_bytes(b.q.x, lane, select)));
-    asm("ld.shared.u32 %0, [%1 + 128];"
-        : "=r"(sign)
-        : "r"(tables + permute_bytes(b.q.y << octet, lane, select)));
+    const uint32_t grid = *reinterpret_cast<const uint32_t*>(tables + permute_bytes(b.q.x, lane, select));
+    const uint32_t sign =
+        *reinterpret_cast<const uint32_t*>(tables + 128 + permute_bytes(b.q.y << octet, lane, select));
     const uint32_t selectors = grid ^ sign;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -343,7 +338,7 @@ struct PlainHalfFormat {
     const size_t block = size_t{row} * blocks + min(4 * step + c, blocks - 1);
     return {w.quants + block * 4 * octet_bytes};
   }
-  static __device__ __forceinline__ void prepare(Block& b, const Loaded& loaded, uint32_t, uint32_t,
+  static __device__ __forceinline__ void prepare(Block& b, const Loaded& loaded, const uint8_t*, uint32_t,
                                                  uint32_t) {
     b.columns = loaded.columns;
   }
@@ -351,7 +346,8 @@ struct PlainHalfFormat {
     return bits_of(limited(__uint_as_float(low), __uint_as_float(high), 65504.0f));
   }
   template <uint32_t octet>
-  static __device__ __forceinline__ void decode(Block& b, uint32_t, uint32_t, uint32_t, uint32_t (&out)[4]) {
+  static __device__ __forceinline__ void decode(Block& b, const uint8_t*, uint32_t, const uint8_t*,
+                                                uint32_t (&out)[4]) {
     const uint4* const from = reinterpret_cast<const uint4*>(b.columns + octet * octet_bytes);
     if constexpr (type == TensorType::f32) {
 #pragma unroll

@@ -1,8 +1,8 @@
 // Slots of a pass sorted by expert, then token, cut into tiles; activations in the kernels' column order.
 // Layout: half_expert_scratch.cuh. Preconditions: half_experts.hpp. Bytes: every block of the sort reads all
-// ids from L2 (0.1 MB for 4096 tokens of 6); the permutation reads and writes x once. Why: one block counts
-// and places the slots of one expert in the order of the ids, so that no atomic operation can change an
-// order, and an expert may appear twice in one token.
+// ids from L2 (0.1 MB for 4096 tokens of 6); the gathering reads x once and writes it K + 1 times. Why: one
+// block counts and places the slots of one expert in the order of the ids, so that no atomic operation can
+// change an order, and an expert may appear twice in one token.
 #include "backend/cuda/gemm/half_expert_scratch.cuh"
 
 namespace ds4::cuda {
@@ -61,7 +61,6 @@ __global__ void __launch_bounds__(threads)
   for (uint32_t i = begin; i < end; ++i) {
     if (static_cast<uint32_t>(ids[i]) != expert) continue;
     const uint32_t token = i / experts_per_token, k = i % experts_per_token;
-    scratch.place_token[place] = token;
     scratch.place_weight[place] = weights[i];
     scratch.slot_place[token * (experts_per_token + 1) + k] = place;
     ++place;
@@ -91,7 +90,6 @@ __global__ void __launch_bounds__(threads)
   }
   for (uint32_t token = threadIdx.x; token < tokens; token += threads) {
     const uint32_t place = shared_first + token;
-    scratch.place_token[place] = token;
     scratch.place_weight[place] = 1.0f;
     scratch.slot_place[token * (experts_per_token + 1) + experts_per_token] = place;
   }
@@ -102,13 +100,13 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-/// A thread makes positions 16 s .. 16 s + 15 of one block of 128 columns of a token.
-__global__ void __launch_bounds__(256)
-    permute_kernel(const __half* x, uint32_t stride, uint32_t cols, __half* to, uint32_t to_stride) {
-  const uint32_t at = blockIdx.x * blockDim.x + threadIdx.x;
-  if (at >= to_stride / 16) return;
+/// A thread makes positions 16 s .. 16 s + 15 of one block of 128 columns, at all places of a token.
+__global__ void __launch_bounds__(128) gather_kernel(const __half* x, uint32_t stride, uint32_t cols,
+                                                     uint32_t slots, HalfExpertScratch scratch) {
+  const uint32_t at = blockIdx.y * blockDim.x + threadIdx.x;
+  if (at >= scratch.x_stride / 16) return;
   const uint32_t s = at % 8, first = at / 8 * expert_step_columns;
-  const __half* const row = x + size_t{blockIdx.y} * stride;
+  const __half* const row = x + size_t{blockIdx.x} * stride;
   uint32_t even[4], odd[4];  // elements h = 0, h = 1
 #pragma unroll
   for (uint32_t c = 0; c < 4; ++c) {
@@ -118,9 +116,13 @@ __global__ void __launch_bounds__(256)
     even[c] = __byte_perm(v.x, v.y, 0x5410);
     odd[c] = __byte_perm(v.x, v.y, 0x7632);
   }
-  uint4* const out = reinterpret_cast<uint4*>(to + size_t{blockIdx.y} * to_stride + first + 16 * s);
-  out[0] = make_uint4(even[0], even[1], even[2], even[3]);
-  out[1] = make_uint4(odd[0], odd[1], odd[2], odd[3]);
+  const uint32_t* const places = scratch.slot_place + size_t{blockIdx.x} * slots;
+  for (uint32_t k = 0; k < slots; ++k) {
+    uint4* const to =
+        reinterpret_cast<uint4*>(scratch.x + size_t{places[k]} * scratch.x_stride + first + 16 * s);
+    to[0] = make_uint4(even[0], even[1], even[2], even[3]);
+    to[1] = make_uint4(odd[0], odd[1], odd[2], odd[3]);
+  }
 }
 
 }  // namespace
@@ -132,10 +134,10 @@ cudaError_t half_expert_groups(const HalfExperts& args, const HalfExpertScratch&
                                                     scratch);
   tiles_kernel<<<1, threads, 0, stream>>>(args.tokens, args.experts, args.experts_per_token, tile_tokens,
                                           scratch);
-  constexpr uint32_t permute_threads = 256;
-  const dim3 grid((scratch.x_stride / 16 + permute_threads - 1) / permute_threads, args.tokens);
-  permute_kernel<<<grid, permute_threads, 0, stream>>>(args.x.high, args.x.stride, args.gate.cols, scratch.x,
-                                                       scratch.x_stride);
+  constexpr uint32_t gather_threads = 128;
+  const dim3 grid(args.tokens, (scratch.x_stride / 16 + gather_threads - 1) / gather_threads);
+  gather_kernel<<<grid, gather_threads, 0, stream>>>(args.x.high, args.x.stride, args.gate.cols,
+                                                     args.experts_per_token + 1, scratch);
   return cudaPeekAtLastError();
 }
 

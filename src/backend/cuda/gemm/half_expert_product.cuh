@@ -4,8 +4,8 @@
 // Preconditions: half_experts.hpp. Bytes: a tile's weights once; its activations once for 128 rows, from L2.
 // Why: weights are the operand of 64 rows, so that any number of tokens is a width of the tensor cores, and
 // are decoded straight into registers, once for all tokens of the tile; only activations and codes pass
-// through shared memory. One warpgroup copies, some steps of 128 columns ahead and on into the next tile; two
-// warpgroups decode the next octets while the tensor cores multiply the last ones. Blocks take tiles from a
+// through shared memory. One warpgroup copies, some steps of 128 columns ahead and on into the next tile; the
+// others decode the next octets while the tensor cores multiply the last ones. Blocks take tiles from a
 // counter, since tiles differ in tokens; no result depends on which block makes it.
 #pragma once
 
@@ -16,15 +16,13 @@
 #include "backend/cuda/ptx/mma.cuh"
 #include "backend/cuda/ptx/wgmma.cuh"
 
-namespace ds4::cuda {
-
-namespace half_expert {
+namespace ds4::cuda::half_expert {
 
 inline constexpr uint32_t consumer_warps = 16;
 inline constexpr uint32_t consumer_threads = consumer_warps * 32;
 inline constexpr uint32_t producer_threads = 128;
 inline constexpr uint32_t kernel_threads = consumer_threads + producer_threads;
-inline constexpr uint32_t staged_rows = 256;  // 128 of each matrix
+inline constexpr uint32_t staged_rows = consumer_warps * 16;
 inline constexpr uint32_t max_stages = 6;
 inline constexpr uint32_t x_row_bytes = 128;  // half a step: the rows of a swizzled tile
 inline constexpr float swiglu_limit = 10.0f;
@@ -41,13 +39,20 @@ struct Work {
   uint32_t expert, first, count, row_tile;
 };
 
-/// The ring of stages. Addresses are those of shared memory.
+/// Behind the stages in shared memory.
+struct Control {
+  uint64_t full[max_stages];
+  uint64_t empty[max_stages + 1];  // the last one is for nothing: consume()
+  uint32_t next_item[2];
+  Work work[max_stages];  // of the stage, valid in the first step of a tile
+};
+
+/// Tables of the format, stages, Control: activations of a stage in two tiles of 64 columns, then codes.
+extern __shared__ __align__(1024) uint8_t shared_memory[];
+
+/// The ring of stages.
 template <bool warpgroup, TensorType type>
 struct Pipeline {
-  uint64_t* full;
-  uint64_t* empty;
-  Work* work;  // of the stage, valid in the first step of a tile
-  uint32_t buffer;
   uint32_t stages;
   uint32_t portable_tile_tokens;
   uint32_t stage = 0;
@@ -56,15 +61,23 @@ struct Pipeline {
   __device__ __forceinline__ uint32_t tile_tokens() const {
     return warpgroup ? max_half_tile_tokens : portable_tile_tokens;
   }
-  /// Of half a step.
-  __device__ __forceinline__ uint32_t x_bytes() const { return tile_tokens() * x_row_bytes; }
-  __device__ __forceinline__ uint32_t x() const {
-    return buffer + stage * stage_bytes(tile_tokens(), HalfFormat<type>::pitch);
+  __device__ __forceinline__ uint32_t bytes() const {
+    return stage_bytes(tile_tokens(), HalfFormat<type>::pitch);
   }
-  __device__ __forceinline__ uint32_t w() const { return x() + 2 * x_bytes(); }
-  __device__ __forceinline__ void wait_full() const { barrier_wait(full + stage, parity); }
+  /// Of one of the two tiles of activations.
+  __device__ __forceinline__ uint32_t x_bytes() const { return tile_tokens() * x_row_bytes; }
+  __device__ __forceinline__ uint8_t* x() const {
+    return shared_memory + table_bytes(type) + stage * bytes();
+  }
+  __device__ __forceinline__ uint8_t* codes() const { return x() + 2 * x_bytes(); }
+  __device__ __forceinline__ Control& control() const {
+    return *reinterpret_cast<Control*>(shared_memory + table_bytes(type) + stages * bytes());
+  }
+  __device__ __forceinline__ uint64_t* full() const { return control().full + stage; }
+  __device__ __forceinline__ uint64_t* empty() const { return control().empty + stage; }
+  __device__ __forceinline__ void wait_full() const { barrier_wait(full(), parity); }
   /// By the producers, whose first pass over the stages finds them empty.
-  __device__ __forceinline__ void wait_empty() const { barrier_wait(empty + stage, parity ^ 1); }
+  __device__ __forceinline__ void wait_empty() const { barrier_wait(empty(), parity ^ 1); }
   __device__ __forceinline__ void advance() {
     if (++stage == stages) {
       stage = 0;
@@ -93,22 +106,24 @@ __device__ __forceinline__ ExpertWeights weights_of(const DeviceMatrix& m) {
 /// Copies the codes of a step, 128 columns of 256 rows.
 template <TensorType type, bool gate_up>
 __device__ __forceinline__ void copy_codes(const HalfExpertProduct& p, const Work& work, uint32_t step,
-                                           uint32_t to) {
+                                           uint8_t* to) {
   using Format = HalfFormat<type>;
-  const uint32_t t = threadIdx.x - consumer_threads, last = p.expert_rows - 1, cols = p.w[0].cols;
-  const uint32_t first_row = work.expert * p.expert_rows;
   if constexpr (Format::staged) {
+    const uint32_t t = threadIdx.x - consumer_threads, last = p.expert_rows - 1, cols = p.w[0].cols;
+    const uint32_t first_row = work.expert * p.expert_rows;
     constexpr uint32_t row_chunks = Format::row_bytes / 16, rows_of_pass = producer_threads / row_chunks;
-    const uint32_t chunk = t % row_chunks;
+    static_assert(rows_of_pass % 16 == 0);  // a thread copies rows of one matrix
+    const uint32_t chunk = t % row_chunks, first = t / row_chunks;
     const bool valid = step * expert_step_columns + chunk * (expert_step_columns / row_chunks) < cols;
-    const uint32_t at = valid ? (step * row_chunks + chunk) * 16 : 0;
     const uint32_t row_bytes = cols / 32 * (Format::row_bytes / 4);
-#pragma unroll
+    const uint8_t* const quants =
+        p.w[matrix_of<gate_up>(first)].quants + (valid ? (step * row_chunks + chunk) * 16 : 0);
+    uint8_t* const slot = to + first * Format::pitch + chunk * 16;
+#pragma unroll 4
     for (uint32_t i = 0; i < staged_rows / rows_of_pass; ++i) {
-      const uint32_t staged = i * rows_of_pass + t / row_chunks;
-      const uint32_t row = first_row + min(expert_row<gate_up>(work.row_tile, staged), last);
-      copy_16_async_if(to + staged * Format::pitch + chunk * 16,
-                       p.w[matrix_of<gate_up>(staged)].quants + size_t{row} * row_bytes + at, valid);
+      const uint32_t in_expert = expert_row<gate_up>(work.row_tile, i * rows_of_pass + first);
+      const size_t row = first_row + min(in_expert, last);
+      copy_16_async_if(slot + i * rows_of_pass * Format::pitch, quants + row * row_bytes, valid);
     }
     if (step % 2 == 0) {
 #pragma unroll
@@ -120,52 +135,71 @@ __device__ __forceinline__ void copy_codes(const HalfExpertProduct& p, const Wor
   }
 }
 
+/// Begins the copies of a step's activations, and announces them to the stage's barrier.
+template <bool warpgroup, TensorType type>
+__device__ __forceinline__ void copy_x(const HalfExpertProduct& p, const Work& work, uint32_t step,
+                                       const Pipeline<warpgroup, type>& pipe) {
+  const uint32_t t = threadIdx.x - consumer_threads;
+  uint8_t* const x = pipe.x();
+  if constexpr (warpgroup) {
+    if (t == 0) {
+      const uint32_t boxes = (work.count + x_box_tokens - 1) / x_box_tokens;
+      constexpr uint32_t box_bytes = x_box_tokens * x_row_bytes;
+      barrier_arrive_expect(pipe.full(), boxes * 2 * box_bytes);
+      const int32_t column = static_cast<int32_t>(step * expert_step_columns);
+#pragma unroll 1
+      for (uint32_t i = 0; i < boxes; ++i) {
+        const int32_t row = static_cast<int32_t>(work.first + i * x_box_tokens);
+        copy_tensor(x + i * box_bytes, &p.x_map, pipe.full(), column, row);
+        copy_tensor(x + i * box_bytes + pipe.x_bytes(), &p.x_map, pipe.full(), column + 64, row);
+      }
+    }
+  } else {
+    const uint32_t chunk = t % 16, first = t / 16;
+    uint8_t* const to = x + chunk / 8 * pipe.x_bytes() + first * x_row_bytes + (chunk % 8 ^ first) * 16;
+    const __half* const from = p.x + step * expert_step_columns + chunk * 8;
+#pragma unroll 1
+    for (uint32_t i = 0; 8 * i < work.count; ++i) {
+      const size_t place = work.first + min(8 * i + first, work.count - 1);
+      copy_16_async_if(to + i * 8 * x_row_bytes, from + place * p.x_stride, true);
+    }
+    if (t == 0) barrier_arrive(pipe.full());
+  }
+}
+
 /// One warpgroup copies all that the consumers read.
 template <bool warpgroup, TensorType type, bool gate_up>
-__device__ __forceinline__ void produce(const HalfExpertProduct& p, Pipeline<warpgroup, type> pipe,
-                                        uint32_t* next_item, uint32_t (*x_rows)[max_half_tile_tokens]) {
-  constexpr uint32_t x_passes = max_half_tile_tokens / 8;
-  const uint32_t t = threadIdx.x - consumer_threads, x_chunk = t % 16, x_row = t / 16;
-  const uint32_t x_at = x_chunk / 8 * pipe.x_bytes() + x_row * x_row_bytes + (x_chunk % 8 ^ x_row) * 16;
+__device__ __forceinline__ void produce(const HalfExpertProduct& p, Pipeline<warpgroup, type> pipe) {
+  const bool is_first = threadIdx.x == consumer_threads;
   const uint32_t items = *p.tiles.count * p.row_tiles;
-  const uint4* const x = reinterpret_cast<const uint4*>(p.x) + x_chunk;
+  Control& control = pipe.control();
   uint32_t item = blockIdx.x, following = 0;  // the first thread takes its next item one turn ahead
-  if (t == 0) following = gridDim.x + atomicAdd(p.tiles.next, 1u);
+  if (is_first) following = gridDim.x + atomicAdd(p.tiles.next, 1u);
 #pragma unroll 1
   for (uint32_t turn = 0; item < items; turn ^= 1) {
-    if (t == 0) {
-      next_item[turn] = following;
+    if (is_first) {
+      control.next_item[turn] = following;
       following = gridDim.x + atomicAdd(p.tiles.next, 1u);
     }
     const HalfExpertTile tile = p.tiles.tiles[item / p.row_tiles];
     const Work work = {tile.expert, tile.first, tile.count, item % p.row_tiles};
-    const uint32_t place = work.first + min(t, work.count - 1);
-    x_rows[turn][t] = (p.place_token == nullptr ? place : __ldg(p.place_token + place)) * (p.x_stride / 8);
-    sync_threads(1, producer_threads);
 #pragma unroll 1
     for (uint32_t step = 0; step < p.steps; ++step, pipe.advance()) {
       pipe.wait_empty();
-      copy_codes<type, gate_up>(p, work, step, pipe.w());
-      const uint32_t to = pipe.x() + x_at;
-#pragma unroll
-      for (uint32_t i = 0; i < x_passes; ++i) {
-        if (8 * i >= work.count) break;
-        copy_16_async_if(to + i * 8 * x_row_bytes, x + x_rows[turn][8 * i + x_row] + step * 16, true);
-      }
-      if (t == 0) {
-        pipe.work[pipe.stage] = work;
-        barrier_arrive(pipe.full + pipe.stage);
-      }
-      arrive_after_copies(pipe.full + pipe.stage);
+      if (is_first) control.work[pipe.stage] = work;
+      copy_x(p, work, step, pipe);
+      copy_codes<type, gate_up>(p, work, step, pipe.codes());
+      arrive_after_copies(pipe.full());
     }
-    item = next_item[turn];
+    sync_threads(1, producer_threads);
+    item = control.next_item[turn];
   }
   pipe.wait_empty();
-  if (t == 0) {
-    pipe.work[pipe.stage] = {0, 0, 0, 0};
-    barrier_arrive(pipe.full + pipe.stage);
+  if (is_first) {
+    control.work[pipe.stage] = {0, 0, 0, 0};
+    barrier_arrive(pipe.full());
   }
-  arrive_after_copies(pipe.full + pipe.stage);
+  arrive_after_copies(pipe.full());
 }
 
 __device__ __forceinline__ float swiglu(float gate, float up, float weight) {
@@ -211,65 +245,64 @@ __device__ __forceinline__ void pin(OctetFragments& w) {
 
 /// Decodes an octet of rows g and g + 8.
 template <TensorType type, uint32_t octet>
-__device__ __forceinline__ void decode(typename HalfFormat<type>::Block (&rows)[2], uint32_t staged,
-                                       uint32_t c, uint32_t tables, OctetFragments& to) {
+__device__ __forceinline__ void decode(typename HalfFormat<type>::Block (&rows)[2], const uint8_t* codes,
+                                       uint32_t c, OctetFragments& to) {
   using Format = HalfFormat<type>;
 #pragma unroll
   for (uint32_t r = 0; r < 2; ++r) {
     uint32_t pairs[4];
-    Format::template decode<octet>(rows[r], staged + r * 8 * Format::pitch, c, tables, pairs);
+    Format::template decode<octet>(rows[r], codes + r * 8 * Format::pitch, c, shared_memory, pairs);
 #pragma unroll
     for (uint32_t i = 0; i < 4; ++i) to.a[i / 2][i % 2 * 2 + r] = pairs[i];
   }
 }
 
-/// Adds the products of an octet with 16 * width tokens; `sums` are those of all tokens of a tile. The width
-/// is chosen here and not around the loop over steps: accumulators of several loops do not fit the registers.
+/// Descriptor of a tile of activations, without the upper half, which all tiles have in common.
+__device__ __forceinline__ uint32_t low_descriptor(const uint8_t* tile) {
+  return static_cast<uint32_t>(wgmma_tile(tile));
+}
+
 template <int tokens>
-__device__ __forceinline__ void multiply_warpgroup(float (&sums)[64], OctetFragments& w, uint32_t tile) {
+__device__ __forceinline__ void multiply_warpgroup(float (&sums)[64], OctetFragments& w, uint32_t x) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   float(&used)[tokens / 2] = reinterpret_cast<float(&)[tokens / 2]>(sums);
+  constexpr uint64_t high = wgmma_swizzle_descriptor;
   wgmma_begin();
-  wgmma_f16(used, w.a[0], wgmma_tile(tile), true);
-  wgmma_f16(used, w.a[1], wgmma_next_columns(wgmma_tile(tile)), true);
+  wgmma_f16(used, w.a[0], high | x, true);
+  wgmma_f16(used, w.a[1], high | (x + 2), true);
   wgmma_commit();
 #endif
 }
-__device__ __forceinline__ void multiply(float (&sums)[64], OctetFragments& w, uint32_t x, uint32_t octet,
-                                         uint32_t x_bytes, uint32_t width) {
-  const uint32_t tile = x + octet / 2 * x_bytes + octet % 2 * 64;
+/// Adds the products of an octet with 16 * width tokens; `sums` are those of all tokens of a tile. The width
+/// is chosen here and not around the loop over steps: accumulators of several loops do not fit the registers.
+__device__ __forceinline__ void multiply(float (&sums)[64], OctetFragments& w, uint32_t x, uint32_t width) {
   pin(w);
-  switch (width) {
-    case 1:
-      return multiply_warpgroup<16>(sums, w, tile);
-    case 2:
-      return multiply_warpgroup<32>(sums, w, tile);
-    case 3:
-      return multiply_warpgroup<48>(sums, w, tile);
-    case 4:
-      return multiply_warpgroup<64>(sums, w, tile);
-    case 5:
-      return multiply_warpgroup<80>(sums, w, tile);
-    case 6:
-      return multiply_warpgroup<96>(sums, w, tile);
-    case 7:
-      return multiply_warpgroup<112>(sums, w, tile);
-    default:
-      return multiply_warpgroup<128>(sums, w, tile);
+  if (width > 4) {
+    if (width > 6) {
+      if (width > 7) return multiply_warpgroup<128>(sums, w, x);
+      return multiply_warpgroup<112>(sums, w, x);
+    }
+    if (width > 5) return multiply_warpgroup<96>(sums, w, x);
+    return multiply_warpgroup<80>(sums, w, x);
   }
+  if (width > 2) {
+    if (width > 3) return multiply_warpgroup<64>(sums, w, x);
+    return multiply_warpgroup<48>(sums, w, x);
+  }
+  if (width > 1) return multiply_warpgroup<32>(sums, w, x);
+  return multiply_warpgroup<16>(sums, w, x);
 }
-/// The same by single warps, at most 64 tokens.
-__device__ __forceinline__ void multiply(float (&sums)[32], OctetFragments& w, uint32_t x, uint32_t octet,
-                                         uint32_t x_bytes, uint32_t width) {
-  const uint32_t tile = x + octet / 2 * x_bytes, lane = threadIdx.x % 32, row = lane / 16 * 8 + lane % 8;
+/// The same by single warps, at most 64 tokens; `chunk` is where the octet begins in the rows of the tile.
+__device__ __forceinline__ void multiply(float (&sums)[32], OctetFragments& w, const uint8_t* tile,
+                                         uint32_t chunk, uint32_t width) {
+  const uint32_t lane = threadIdx.x % 32, row = lane / 16 * 8 + lane % 8;
 #pragma unroll
   for (uint32_t j = 0; j < 4; ++j) {
     if (j >= width) break;
 #pragma unroll
     for (uint32_t i = 0; i < 2; ++i) {
-      const uint32_t chunk = octet % 2 * 4 + i * 2 + lane / 8 % 2;
       uint32_t b[4];
-      load_matrices(b, tile + (j * 16 + row) * x_row_bytes + (chunk ^ row % 8) * 16);
+      load_matrices(b, tile + (j * 16 + row) * x_row_bytes + ((chunk + i * 2 + lane / 8 % 2) ^ row % 8) * 16);
       mma_f16(reinterpret_cast<float(&)[4]>(sums[8 * j]), w.a[i], b[0], b[1]);
       mma_f16(reinterpret_cast<float(&)[4]>(sums[8 * j + 4]), w.a[i], b[2], b[3]);
     }
@@ -285,10 +318,10 @@ __device__ __forceinline__ void release(uint64_t* empty) {
 /// A tile from its first step on, which is there.
 template <bool warpgroup, TensorType type, bool gate_up>
 __device__ __forceinline__ void consume(const HalfExpertProduct& p, const Work& work,
-                                        Pipeline<warpgroup, type>& pipe, uint32_t tables) {
+                                        Pipeline<warpgroup, type>& pipe) {
   using Format = HalfFormat<type>;
   const uint32_t warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, c = threadIdx.x % 4;
-  const uint32_t staged_at = (16 * warp + g) * Format::pitch;
+  const uint32_t codes_at = (16 * warp + g) * Format::pitch;
   float sums[(warpgroup ? max_half_tile_tokens : max_portable_tile_tokens) / 2] = {};
   if constexpr (warpgroup) wgmma_pin(sums);
   const uint32_t width = (work.count + 15) / 16;
@@ -303,34 +336,33 @@ __device__ __forceinline__ void consume(const HalfExpertProduct& p, const Work& 
   }
   // A branch in the loop would make the compiler wait for every product: the first step releases a spare
   // barrier.
-  uint64_t* read = pipe.empty + max_stages;
+  uint64_t* read = pipe.control().empty + max_stages;
+  const auto product = [&]<uint32_t octet>(OctetFragments& w, const uint8_t* codes, const uint8_t* x) {
+    decode<type, octet>(block, codes, c, w);
+    if constexpr (warpgroup) {
+      multiply(sums, w, low_descriptor(x) + (octet / 2 * pipe.x_bytes() + octet % 2 * 64) / 16, width);
+      wgmma_wait<1>();
+      if constexpr (octet == 0) release(read);
+    } else {
+      multiply(sums, w, x + octet / 2 * pipe.x_bytes(), octet % 2 * 4, width);
+    }
+  };
 #pragma unroll 1
   for (uint32_t step = 0; step < p.steps; ++step, pipe.advance()) {
     if (step != 0) pipe.wait_full();
-    if constexpr (warpgroup) fence_async_shared();
-    const uint32_t staged = pipe.w() + staged_at, x = pipe.x();
+    const uint8_t* const codes = pipe.codes() + codes_at;
+    const uint8_t* const x = pipe.x();
 #pragma unroll
     for (uint32_t r = 0; r < 2; ++r) {
-      Format::prepare(block[r], next[r], staged + r * 8 * Format::pitch, c, step);
+      Format::prepare(block[r], next[r], codes + r * 8 * Format::pitch, c, step);
       next[r] = Format::load(weights_of(p.w[r]), row[r], min(step + 1, p.steps - 1), c);
     }
     OctetFragments even, odd;
-    decode<type, 0>(block, staged, c, tables, even);
-    multiply(sums, even, x, 0, pipe.x_bytes(), width);
-    if constexpr (warpgroup) {
-      wgmma_wait<1>();
-      release(read);
-    }
-    decode<type, 1>(block, staged, c, tables, odd);
-    multiply(sums, odd, x, 1, pipe.x_bytes(), width);
-    if constexpr (warpgroup) wgmma_wait<1>();
-    decode<type, 2>(block, staged, c, tables, even);
-    multiply(sums, even, x, 2, pipe.x_bytes(), width);
-    if constexpr (warpgroup) wgmma_wait<1>();
-    decode<type, 3>(block, staged, c, tables, odd);
-    multiply(sums, odd, x, 3, pipe.x_bytes(), width);
-    if constexpr (warpgroup) wgmma_wait<1>();
-    read = pipe.empty + pipe.stage;
+    product.template operator()<0>(even, codes, x);
+    product.template operator()<1>(odd, codes, x);
+    product.template operator()<2>(even, codes, x);
+    product.template operator()<3>(odd, codes, x);
+    read = pipe.empty();
     if constexpr (!warpgroup) release(read);
   }
   if constexpr (warpgroup) {
@@ -341,7 +373,7 @@ __device__ __forceinline__ void consume(const HalfExpertProduct& p, const Work& 
   store<gate_up>(p, work, sums);
 }
 
-/// Without code for sm_90a the kernel of warpgroups is empty; its missing barriers show it to the host.
+/// Without code for sm_90a the kernel of warpgroups is empty.
 template <bool warpgroup, TensorType type, bool gate_up>
 __global__ void __launch_bounds__(kernel_threads, 1)
     product_kernel(const __grid_constant__ HalfExpertProduct p) {
@@ -351,38 +383,33 @@ __global__ void __launch_bounds__(kernel_threads, 1)
   constexpr bool exists = !warpgroup;
 #endif
   if constexpr (exists) {
-    extern __shared__ uint8_t unaligned[];
-    __shared__ uint64_t barriers[2 * max_stages + 1];
-    __shared__ Work work_of_stage[max_stages];
-    __shared__ uint32_t next_item[2], x_rows[2][max_half_tile_tokens];
-    const uint32_t start = shared_address(unaligned), buffer = start + (1024 - start % 1024) % 1024;
-    const uint32_t tables = buffer + p.stages * stage_bytes(warpgroup ? max_half_tile_tokens : p.tile_tokens,
-                                                            HalfFormat<type>::pitch);
-    Pipeline<warpgroup, type> pipe = {barriers, barriers + max_stages, work_of_stage, buffer,
-                                      p.stages, p.tile_tokens};
+    Pipeline<warpgroup, type> pipe = {p.stages, p.tile_tokens};
     if (threadIdx.x == 0) {
+      if (shared_address(shared_memory) % 1024 != 0) __trap();
+      Control& control = pipe.control();
       for (uint32_t i = 0; i < p.stages; ++i) {
-        barrier_init(pipe.full + i, producer_threads + 1);
-        barrier_init(pipe.empty + i, consumer_warps);
+        barrier_init(control.full + i, producer_threads + 1);
+        barrier_init(control.empty + i, consumer_warps);
       }
-      barrier_init(pipe.empty + max_stages, consumer_warps);
+      barrier_init(control.empty + max_stages, consumer_warps);
+      if constexpr (warpgroup) barrier_init_fence();
     }
-    if constexpr (type == TensorType::iq2_xxs) fill_iq2_pairs(unaligned + (tables - start));
+    if constexpr (type == TensorType::iq2_xxs) fill_iq2_pairs(shared_memory);
     __syncthreads();
     if (threadIdx.x >= consumer_threads) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
       if constexpr (warpgroup) shrink_registers<32>();
 #endif
-      produce<warpgroup, type, gate_up>(p, pipe, next_item, x_rows);
+      produce<warpgroup, type, gate_up>(p, pipe);
     } else {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
       if constexpr (warpgroup) grow_registers<112>();
 #endif
       while (true) {
         pipe.wait_full();
-        const Work work = pipe.work[pipe.stage];
+        const Work work = pipe.control().work[pipe.stage];
         if (work.count == 0) break;
-        consume<warpgroup, type, gate_up>(p, work, pipe, tables);
+        consume<warpgroup, type, gate_up>(p, work, pipe);
       }
     }
   }
@@ -391,13 +418,12 @@ __global__ void __launch_bounds__(kernel_threads, 1)
 /// Starts the kernel for one format.
 template <bool warpgroup, TensorType type, bool gate_up>
 cudaError_t launch(HalfExpertProduct p, const HalfExpertDevice& device, cudaStream_t stream) {
-  constexpr uint32_t alignment = 1024, of_barriers = 2048;
   const uint32_t bytes = stage_bytes(p.tile_tokens, HalfFormat<type>::pitch), tables = table_bytes(type);
-  const uint32_t taken = alignment + of_barriers + tables;
+  const uint32_t taken = static_cast<uint32_t>(sizeof(Control)) + tables;
   if (device.shared_bytes < taken + 2 * bytes) return cudaErrorInvalidValue;
   const uint32_t fitting = (device.shared_bytes - taken) / bytes;
   p.stages = fitting < max_stages ? fitting : max_stages;
-  const uint32_t total = p.stages * bytes + tables + alignment;
+  const uint32_t total = p.stages * bytes + taken;
   const auto kernel = product_kernel<warpgroup, type, gate_up>;
   const cudaError_t status =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(total));
@@ -430,5 +456,4 @@ cudaError_t launch_type(const HalfExpertProduct& p, const HalfExpertDevice& devi
   }
 }
 
-}  // namespace half_expert
-}  // namespace ds4::cuda
+}  // namespace ds4::cuda::half_expert

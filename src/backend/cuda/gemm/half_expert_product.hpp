@@ -1,18 +1,22 @@
 // What half_experts() asks of its product kernels, one launch for the routed experts and one for the shared.
 #pragma once
 
+#include <cuda.h>
+
 #include "backend/cuda/gemm/half_expert_scratch.cuh"
 
 namespace ds4::cuda {
 
+/// Tokens that the copy engine takes at once.
+inline constexpr uint32_t x_box_tokens = 16;
 /// The most tokens of a tile of single warps' products.
 inline constexpr uint32_t max_portable_tile_tokens = 64;
 
 struct HalfExpertProduct {
-  DeviceMatrix w[2];                      // gate, up; or down twice
-  const __half* x = nullptr;              // [tokens or places][x_stride], permuted
-  uint32_t x_stride = 0;                  // a multiple of 128
-  const uint32_t* place_token = nullptr;  // null: x lies in order of places
+  DeviceMatrix w[2];          // gate, up; or down twice
+  const __half* x = nullptr;  // [places][x_stride], permuted
+  CUtensorMap x_map = {};     // the same in boxes of x_box_tokens, for warpgroups
+  uint32_t x_stride = 0;      // a multiple of 128
   HalfExpertTiles tiles = {};
   uint32_t expert_rows = 0;  // of one matrix and expert
   uint32_t row_tiles = 0;
@@ -36,7 +40,5 @@ cudaError_t half_expert_gate_up(const HalfExpertProduct& product, bool warpgroup
 /// products = down . mid of the place.
 cudaError_t half_expert_down(const HalfExpertProduct& product, bool warpgroup, const HalfExpertDevice& device,
                              cudaStream_t stream);
-/// Whether this build has the kernels of warpgroups for this device.
-bool has_half_expert_warpgroup();
 
 }  // namespace ds4::cuda

@@ -1,7 +1,8 @@
 // The scratch memory of half_experts(): places, tiles, and the activations between its kernels.
 //
 // Slots get places: those of routed experts first, by expert, then token; then those of the shared expert, by
-// token. Activations lie in order of places (x: of tokens), so that a tile reads and writes neighbours.
+// token. Activations lie in order of places, so that a tile reads and writes neighbours; those of a token are
+// copied to the places of its slots.
 //
 // Columns of the activations are permuted within blocks of 128, so that a lane which decodes neighbouring
 // weights has what a tensor-core fragment wants of it: position 16 s + 8 h + 2 c + i holds column
@@ -41,12 +42,11 @@ struct HalfExpertScratch {
   uint32_t* expert_count;  // [E]
   HalfExpertTile* routed_tiles;
   HalfExpertTile* shared_tiles;
-  uint32_t* place_token;  // [tokens * (K + 1)]
-  float* place_weight;    // [tokens * (K + 1)]
-  uint32_t* slot_place;   // [tokens * (K + 1)]
-  __half* x;              // [tokens][x_stride], permuted
-  __half* mid;            // [tokens * (K + 1)][mid_stride], permuted
-  float* products;        // [tokens * (K + 1)][d]
+  float* place_weight;   // [tokens * (K + 1)]
+  uint32_t* slot_place;  // [tokens * (K + 1)]
+  __half* mid;           // [tokens * (K + 1)][mid_stride], permuted
+  float* products;       // [tokens * (K + 1)][d], where x lay
+  __half* x;             // [tokens * (K + 1)][x_stride], permuted
   uint32_t x_stride, mid_stride;
   size_t bytes;
 };
@@ -76,12 +76,12 @@ inline HalfExpertScratch half_expert_scratch(void* base, uint32_t tokens, uint32
   take(s.expert_count, experts);
   take(s.routed_tiles, (routed < experts ? routed : experts) + routed / min_half_tile_tokens);
   take(s.shared_tiles, tokens / min_half_tile_tokens + 1);
-  take(s.place_token, slots);
   take(s.place_weight, slots);
   take(s.slot_place, slots);
-  take(s.x, size_t{tokens} * s.x_stride);
   take(s.mid, slots * s.mid_stride);
-  take(s.products, slots * width);
+  const size_t x_floats = slots * (s.x_stride / 2), product_floats = slots * width;
+  take(s.products, x_floats > product_floats ? x_floats : product_floats);
+  s.x = reinterpret_cast<__half*>(s.products);
   return s;
 }
 

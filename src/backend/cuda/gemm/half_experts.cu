@@ -3,6 +3,8 @@
 // slot, 1.44 T for 4096 tokens of Flash; bytes: every touched expert once for up to 128 of its tokens, 1.9 GB
 // there, and 1.4 GB of activations and products. Why: products of slots are summed by a kernel of their own,
 // in the order of k, so that a token's result does not depend on its neighbours.
+#include "backend/cuda/device/tensor_map.hpp"
+#include "backend/cuda/device/warpgroup.hpp"
 #include "backend/cuda/gemm/half_expert_product.hpp"
 #include "backend/cuda/gemm/half_experts.hpp"
 
@@ -115,7 +117,7 @@ cudaError_t half_experts(const HalfExperts& a, cudaStream_t stream, HalfGemmKern
   cudaError_t status = read_device(device);
   if (status != cudaSuccess) return status;
   const uint32_t width = a.gate.cols, features = a.down.cols;
-  const bool warpgroup = kernel == HalfGemmKernel::best && has_half_expert_warpgroup();
+  const bool warpgroup = kernel == HalfGemmKernel::best && has_warpgroup_products();
   constexpr uint32_t small_shared_bytes = 128 << 10;
   const uint32_t portable_tokens =
       device.shared_bytes < small_shared_bytes ? min_half_tile_tokens : max_portable_tile_tokens;
@@ -134,7 +136,6 @@ cudaError_t half_experts(const HalfExperts& a, cudaStream_t stream, HalfGemmKern
   HalfExpertProduct up;
   up.x = s.x;
   up.x_stride = s.x_stride;
-  up.place_token = s.place_token;
   up.expert_rows = features;
   up.row_tiles = tiles_of(features, expert_step_columns);
   up.steps = tiles_of(width, expert_step_columns);
@@ -150,6 +151,13 @@ cudaError_t half_experts(const HalfExperts& a, cudaStream_t stream, HalfGemmKern
   down.steps = tiles_of(features, expert_step_columns);
   down.tile_tokens = tile_tokens;
   down.products = s.products;
+  if (warpgroup) {
+    const uint32_t slots = a.tokens * (a.experts_per_token + 1);
+    status = make_tensor_map({s.x, s.x_stride, slots, s.x_stride, x_box_tokens}, up.x_map);
+    if (status != cudaSuccess) return status;
+    status = make_tensor_map({s.mid, s.mid_stride, slots, s.mid_stride, x_box_tokens}, down.x_map);
+    if (status != cudaSuccess) return status;
+  }
   const auto run = [&](HalfExpertProduct& p, const DeviceMatrix& first, const DeviceMatrix& second,
                        const HalfExpertTiles& tiles, HalfExpertLaunch launch) {
     if (status != cudaSuccess) return;

@@ -17,13 +17,14 @@
 
 namespace ds4::cuda {
 
+/// Upper half of every descriptor: 128-byte swizzle, 1024 bytes for 8 rows.
+inline constexpr uint64_t wgmma_swizzle_descriptor = uint64_t{1} << 62 | uint64_t{1024 / 16} << 32;
+
 /// Descriptor of a swizzled tile; `column` (a multiple of 16, below 64) is where the product begins in its
 /// rows, and the first row a multiple of 8.
 __device__ __forceinline__ uint64_t wgmma_tile(uint32_t shared_address, uint32_t column = 0) {
   const uint32_t address = shared_address + 2 * column;
-  constexpr uint64_t swizzle_128_bytes = uint64_t{1} << 62;
-  constexpr uint64_t bytes_of_8_rows = uint64_t{1024 / 16} << 32;
-  return swizzle_128_bytes | bytes_of_8_rows | uint64_t{1} << 16 | (address & 0x3ffffu) >> 4;
+  return wgmma_swizzle_descriptor | uint64_t{1} << 16 | (address & 0x3ffffu) >> 4;
 }
 
 __device__ __forceinline__ uint64_t wgmma_tile(const void* tile, uint32_t column = 0) {
