@@ -31,6 +31,10 @@ struct ExpertWeights {
   uint32_t cols;
 };
 
+/// Integers 0 .. 1023 in the mantissas of 1024 .. 2047.
+inline constexpr uint32_t half_integers = 0x64006400u;
+inline constexpr uint32_t minus_half_integers = 0xe400e400u;
+
 __device__ __forceinline__ __half2 half2_of(uint32_t pair) {
   return *reinterpret_cast<const __half2*>(&pair);
 }
@@ -44,15 +48,19 @@ __device__ __forceinline__ float value_of_half(uint32_t bits) {
 __device__ __forceinline__ __half2 limited(float low, float high, float limit) {
   return __floats2half2_rn(fminf(fmaxf(low, -limit), limit), fminf(fmaxf(high, -limit), limit));
 }
+/// Halves of at most 1023 as integers, times `scale`, of a magnitude of at most `limit`; exact but for one
+/// rounding.
+__device__ __forceinline__ __half2 scaled_integers(uint32_t integers, __half2 scale, float limit) {
+  const __half2 values = __hadd2_rn(half2_of(integers | half_integers), half2_of(minus_half_integers));
+  const __half2 product = __hmul2_rn(values, scale), most = __float2half2_rn(limit);
+  return __hmin2(__hmax2(product, __hneg2(most)), most);
+}
 /// (a & mask) | bits in one instruction.
 __device__ __forceinline__ uint32_t mask_or(uint32_t a, uint32_t mask, uint32_t bits) {
   uint32_t out;
   asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(out) : "r"(a), "r"(mask), "r"(bits));
   return out;
 }
-/// Integers 0 .. 1023 in the mantissas of 1024 .. 2047.
-inline constexpr uint32_t half_integers = 0x64006400u;
-
 __device__ __forceinline__ void prefetch_l2(const uint8_t* address) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }
@@ -88,8 +96,8 @@ struct HalfFormat<TensorType::q8_0> {
   }
   static __device__ __forceinline__ void prepare(Block& b, const Loaded& loaded, const uint8_t*, uint32_t,
                                                  uint32_t) {
-    const float d = value_of_half(loaded.d);
-    b.d = limited(d, d, 511.0f);
+    const __half2 most = __float2half2_rn(511.0f), d = __half2half2(__ushort_as_half(loaded.d));
+    b.d = __hmin2(__hmax2(d, __hneg2(most)), most);
   }
   template <uint32_t octet>
   static __device__ __forceinline__ void decode(Block& b, const uint8_t* row, uint32_t c, const uint8_t*,
@@ -187,10 +195,7 @@ struct HalfFormat<TensorType::q4_k> {
     const bool odd = step % 2 != 0;
     const uint32_t scale = odd ? (high & 15u) | (low & 0xc0u) >> 2 : low & 63u;
     const uint32_t least = odd ? (high >> 4 & 15u) | (least_low & 0xc0u) >> 2 : least_low & 63u;
-    const float d = value_of_half(s.x & 0xffffu), dmin = value_of_half(s.x >> 16);
-    const float ds = __fmul_rn(d, static_cast<float>(scale)), dm = __fmul_rn(dmin, static_cast<float>(least));
-    b.scale_min =
-        __floats2half2_rn(fminf(fmaxf(ds, -2000.0f), 2000.0f), fminf(fmaxf(-dm, -30000.0f), 30000.0f));
+    b.scale_min = scaled_integers(scale | least << 16, half2_of(s.x ^ 0x80000000u), 2000.0f);
   }
   template <uint32_t octet>
   static __device__ __forceinline__ void decode(Block& b, const uint8_t* row, uint32_t c, const uint8_t*,
@@ -240,14 +245,10 @@ struct HalfFormat<TensorType::q2_k> {
   }
   static __device__ __forceinline__ void prepare(Block& b, const Loaded& loaded, const uint8_t*, uint32_t,
                                                  uint32_t) {
-    const float d = value_of_half(loaded.d & 0xffffu), dmin = value_of_half(loaded.d >> 16);
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const uint32_t s = uint32_t{loaded.scales} >> (8 * i);
-      const float ds = __fmul_rn(d, static_cast<float>(s & 15u));
-      const float dm = __fmul_rn(dmin, static_cast<float>(s >> 4 & 15u));
-      b.scale_min[i] = limited(ds, -dm, 10000.0f);
-    }
+    const uint32_t s = loaded.scales;
+    const __half2 d = half2_of(loaded.d ^ 0x80000000u);
+    b.scale_min[0] = scaled_integers((s | s << 12) & 0x000f000fu, d, 10000.0f);
+    b.scale_min[1] = scaled_integers((s >> 8 | s << 4) & 0x000f000fu, d, 10000.0f);
   }
   /// Byte j of a row and step holds columns j, j + 32, j + 64, j + 96, two bits each: c is the place.
   template <uint32_t octet>
@@ -268,6 +269,32 @@ struct HalfFormat<TensorType::q2_k> {
     }
   }
 };
+
+/// Tables of IQ2_XXS for look-ups of eight lanes at a time without conflicts: grid entry e, its eight levels
+/// (1, 3.125, 5.375) as four pairs, copy l at byte 256 e + 16 l; sign pattern e mod 128, copy l at 256 e +
+/// 128
+/// + 4 l. Element order of a pair as above; the signs of pair i are bits 15 - i and 31 - i. Every thread of
+/// the block calls this, then the block synchronises.
+inline constexpr size_t iq2_half_tables_bytes = 256 * 256;
+__device__ inline void fill_iq2_half_tables(uint8_t* tables) {
+  for (uint32_t at = threadIdx.x; at < 256 * 16; at += blockDim.x) {
+    const uint32_t entry = at / 16, levels = iq2_grid[entry], sign_nibbles = iq2_sign_nibbles(entry % 128);
+    uint32_t pairs[4], signs = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < 4; ++i) {
+      const uint32_t first = i / 2 * 4 + i % 2, shifts[2] = {4 * first, 4 * first + 8};
+      pairs[i] = 0;
+#pragma unroll
+      for (uint32_t j = 0; j < 2; ++j) {
+        const uint32_t level = levels >> shifts[j] & 15u;
+        pairs[i] |= (level == 0 ? 0x3c00u : level == 1 ? 0x4240u : 0x4560u) << (16 * j);
+        signs |= (sign_nibbles >> (shifts[j] + 2) & 1u) << (15 - i + 16 * j);
+      }
+    }
+    reinterpret_cast<uint4*>(tables)[at] = at % 16 < 8 ? make_uint4(pairs[0], pairs[1], pairs[2], pairs[3])
+                                                       : make_uint4(signs, signs, signs, signs);
+  }
+}
 
 template <>
 struct HalfFormat<TensorType::iq2_xxs> {
@@ -294,27 +321,21 @@ struct HalfFormat<TensorType::iq2_xxs> {
   static __device__ __forceinline__ void prepare(Block& b, const Loaded& loaded, const uint8_t* row,
                                                  uint32_t c, uint32_t) {
     b.q = *reinterpret_cast<const uint2*>(row + 8 * c);
-    const float odd = __fsub_rn(__uint_as_float(b.q.y >> 27 | 0x4b000001u), 8388608.0f);
-    const float d = __fmul_rn(value_of_half(loaded.d), odd);
-    b.d = limited(d, d, 12000.0f);
+    const uint32_t odd = b.q.y >> 27 | 1u;
+    b.d = scaled_integers(odd | odd << 16, __half2half2(__ushort_as_half(loaded.d)), 12000.0f);
   }
   template <uint32_t octet>
   static __device__ __forceinline__ void decode(Block& b, const uint8_t*, uint32_t, const uint8_t* tables,
                                                 uint32_t (&out)[4]) {
     constexpr uint32_t select = 0x5504u | octet << 4;
-    const uint32_t lane = threadIdx.x % 32 * 4;
-    const uint32_t grid = *reinterpret_cast<const uint32_t*>(tables + permute_bytes(b.q.x, lane, select));
-    const uint32_t sign =
-        *reinterpret_cast<const uint32_t*>(tables + 128 + permute_bytes(b.q.y << octet, lane, select));
-    const uint32_t selectors = grid ^ sign;
+    const uint32_t lane = threadIdx.x % 32;
+    const uint4 grid = *reinterpret_cast<const uint4*>(tables + permute_bytes(b.q.x, lane % 8 * 16, select));
+    const uint32_t signs =
+        *reinterpret_cast<const uint32_t*>(tables + 128 + permute_bytes(b.q.y << octet, lane * 4, select));
+    const uint32_t words[4] = {grid.x, grid.y, grid.z, grid.w};
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const uint32_t select_4 = i == 0 ? selectors : selectors >> 16;
-      // Low and high bytes of 0x3c00, 0x4240, 0x4560 and their negatives.
-      const uint32_t low = permute_bytes(0x00604000u, 0x00604000u, select_4);
-      const uint32_t high = permute_bytes(0x0045423cu, 0x00c5c2bcu, select_4);
-      out[2 * i] = bits_of(__hmul2_rn(half2_of(permute_bytes(low, high, 0x6240u)), b.d));
-      out[2 * i + 1] = bits_of(__hmul2_rn(half2_of(permute_bytes(low, high, 0x7351u)), b.d));
+    for (int i = 0; i < 4; ++i) {
+      out[i] = bits_of(__hmul2_rn(half2_of(words[i] ^ (signs << i & 0x80008000u)), b.d));
     }
   }
 };

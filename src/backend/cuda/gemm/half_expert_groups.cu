@@ -9,6 +9,7 @@ namespace ds4::cuda {
 namespace {
 
 constexpr uint32_t threads = 1024;
+constexpr uint32_t gather_threads = 256;
 
 /// Sum of `value` over the threads before this one; `all` becomes the sum over the block.
 __device__ uint32_t prefix_of_block(uint32_t value, uint32_t& all) {
@@ -100,28 +101,28 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-/// A thread makes positions 16 s .. 16 s + 15 of one block of 128 columns, at all places of a token.
-__global__ void __launch_bounds__(128) gather_kernel(const __half* x, uint32_t stride, uint32_t cols,
-                                                     uint32_t slots, HalfExpertScratch scratch) {
-  const uint32_t at = blockIdx.y * blockDim.x + threadIdx.x;
-  if (at >= scratch.x_stride / 16) return;
-  const uint32_t s = at % 8, first = at / 8 * expert_step_columns;
+/// A thread makes positions 16 s + 8 h .. 16 s + 8 h + 7 of one block of 128 columns, at all places of a
+/// token.
+__global__ void __launch_bounds__(gather_threads)
+    gather_kernel(const __half* x, uint32_t stride, uint32_t cols, uint32_t slots,
+                  HalfExpertScratch scratch) {
+  const uint32_t at = blockIdx.y * gather_threads + threadIdx.x;
+  if (at >= scratch.x_stride / 8) return;
+  const uint32_t h = at % 2, s = at / 2 % 8, first = at / 16 * expert_step_columns;
   const __half* const row = x + size_t{blockIdx.x} * stride;
-  uint32_t even[4], odd[4];  // elements h = 0, h = 1
+  uint32_t pairs[4];
 #pragma unroll
   for (uint32_t c = 0; c < 4; ++c) {
     const uint32_t column = first + 32 * c + 4 * s;
     uint2 v = make_uint2(0, 0);
     if (column < cols) v = __ldg(reinterpret_cast<const uint2*>(row + column));
-    even[c] = __byte_perm(v.x, v.y, 0x5410);
-    odd[c] = __byte_perm(v.x, v.y, 0x7632);
+    pairs[c] = __byte_perm(v.x, v.y, h == 0 ? 0x5410 : 0x7632);
   }
   const uint32_t* const places = scratch.slot_place + size_t{blockIdx.x} * slots;
+#pragma unroll 8
   for (uint32_t k = 0; k < slots; ++k) {
-    uint4* const to =
-        reinterpret_cast<uint4*>(scratch.x + size_t{places[k]} * scratch.x_stride + first + 16 * s);
-    to[0] = make_uint4(even[0], even[1], even[2], even[3]);
-    to[1] = make_uint4(odd[0], odd[1], odd[2], odd[3]);
+    __half* const to = scratch.x + size_t{places[k]} * scratch.x_stride + at * 8;
+    *reinterpret_cast<uint4*>(to) = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
   }
 }
 
@@ -134,8 +135,7 @@ cudaError_t half_expert_groups(const HalfExperts& args, const HalfExpertScratch&
                                                     scratch);
   tiles_kernel<<<1, threads, 0, stream>>>(args.tokens, args.experts, args.experts_per_token, tile_tokens,
                                           scratch);
-  constexpr uint32_t gather_threads = 128;
-  const dim3 grid(args.tokens, (scratch.x_stride / 16 + gather_threads - 1) / gather_threads);
+  const dim3 grid(args.tokens, (scratch.x_stride / 8 + gather_threads - 1) / gather_threads);
   gather_kernel<<<grid, gather_threads, 0, stream>>>(args.x.high, args.x.stride, args.gate.cols,
                                                      args.experts_per_token + 1, scratch);
   return cudaPeekAtLastError();

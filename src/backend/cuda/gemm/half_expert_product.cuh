@@ -5,7 +5,7 @@
 // Why: weights are the operand of 64 rows, so that any number of tokens is a width of the tensor cores, and
 // are decoded straight into registers, once for all tokens of the tile; only activations and codes pass
 // through shared memory. One warpgroup copies, some steps of 128 columns ahead and on into the next tile; the
-// others decode the next octets while the tensor cores multiply the last ones. Blocks take tiles from a
+// four others take turns at decoding and at the tensor cores. Blocks take tiles from a
 // counter, since tiles differ in tokens; no result depends on which block makes it.
 #pragma once
 
@@ -31,7 +31,7 @@ __host__ __device__ constexpr uint32_t stage_bytes(uint32_t tile_tokens, uint32_
   return tile_tokens * 2 * x_row_bytes + staged_rows * pitch;
 }
 __host__ __device__ constexpr uint32_t table_bytes(TensorType type) {
-  return type == TensorType::iq2_xxs ? static_cast<uint32_t>(iq2_pairs_bytes) : 0;
+  return type == TensorType::iq2_xxs ? static_cast<uint32_t>(iq2_half_tables_bytes) : 0;
 }
 
 /// What a block works on; count 0 ends.
@@ -232,28 +232,28 @@ __device__ __forceinline__ void store(const HalfExpertProduct& p, const Work& wo
   }
 }
 
-/// Fragments of two products of 16 columns.
-struct OctetFragments {
-  uint32_t a[2][4];
+/// Fragments of the four products of 16 columns that read one tile of activations: two octets.
+struct HalfStep {
+  uint32_t a[4][4];
 };
 
 /// Keeps the compiler from decoding after this place, where products may already run.
-__device__ __forceinline__ void pin(OctetFragments& w) {
+__device__ __forceinline__ void pin(HalfStep& w) {
 #pragma unroll
-  for (uint32_t i = 0; i < 8; ++i) asm volatile("" : "+r"(w.a[i / 4][i % 4])::"memory");
+  for (uint32_t i = 0; i < 16; ++i) asm volatile("" : "+r"(w.a[i / 4][i % 4])::"memory");
 }
 
 /// Decodes an octet of rows g and g + 8.
 template <TensorType type, uint32_t octet>
 __device__ __forceinline__ void decode(typename HalfFormat<type>::Block (&rows)[2], const uint8_t* codes,
-                                       uint32_t c, OctetFragments& to) {
+                                       uint32_t c, HalfStep& to) {
   using Format = HalfFormat<type>;
 #pragma unroll
   for (uint32_t r = 0; r < 2; ++r) {
     uint32_t pairs[4];
     Format::template decode<octet>(rows[r], codes + r * 8 * Format::pitch, c, shared_memory, pairs);
 #pragma unroll
-    for (uint32_t i = 0; i < 4; ++i) to.a[i / 2][i % 2 * 2 + r] = pairs[i];
+    for (uint32_t i = 0; i < 4; ++i) to.a[octet % 2 * 2 + i / 2][i % 2 * 2 + r] = pairs[i];
   }
 }
 
@@ -263,19 +263,19 @@ __device__ __forceinline__ uint32_t low_descriptor(const uint8_t* tile) {
 }
 
 template <int tokens>
-__device__ __forceinline__ void multiply_warpgroup(float (&sums)[64], OctetFragments& w, uint32_t x) {
+__device__ __forceinline__ void multiply_warpgroup(float (&sums)[64], HalfStep& w, uint32_t x) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   float(&used)[tokens / 2] = reinterpret_cast<float(&)[tokens / 2]>(sums);
-  constexpr uint64_t high = wgmma_swizzle_descriptor;
   wgmma_begin();
-  wgmma_f16(used, w.a[0], high | x, true);
-  wgmma_f16(used, w.a[1], high | (x + 2), true);
+#pragma unroll
+  for (uint32_t i = 0; i < 4; ++i) wgmma_f16(used, w.a[i], wgmma_swizzle_descriptor | (x + 2 * i), true);
   wgmma_commit();
 #endif
 }
-/// Adds the products of an octet with 16 * width tokens; `sums` are those of all tokens of a tile. The width
-/// is chosen here and not around the loop over steps: accumulators of several loops do not fit the registers.
-__device__ __forceinline__ void multiply(float (&sums)[64], OctetFragments& w, uint32_t x, uint32_t width) {
+/// Adds the products of half a step with 16 * width tokens; `sums` are those of all tokens of a tile. The
+/// width is chosen here and not around the loop over steps: accumulators of several loops do not fit the
+/// registers.
+__device__ __forceinline__ void multiply(float (&sums)[64], HalfStep& w, uint32_t x, uint32_t width) {
   pin(w);
   if (width > 4) {
     if (width > 6) {
@@ -292,17 +292,17 @@ __device__ __forceinline__ void multiply(float (&sums)[64], OctetFragments& w, u
   if (width > 1) return multiply_warpgroup<32>(sums, w, x);
   return multiply_warpgroup<16>(sums, w, x);
 }
-/// The same by single warps, at most 64 tokens; `chunk` is where the octet begins in the rows of the tile.
-__device__ __forceinline__ void multiply(float (&sums)[32], OctetFragments& w, const uint8_t* tile,
-                                         uint32_t chunk, uint32_t width) {
+/// The same by single warps, at most 64 tokens.
+__device__ __forceinline__ void multiply(float (&sums)[32], HalfStep& w, const uint8_t* tile,
+                                         uint32_t width) {
   const uint32_t lane = threadIdx.x % 32, row = lane / 16 * 8 + lane % 8;
 #pragma unroll
   for (uint32_t j = 0; j < 4; ++j) {
     if (j >= width) break;
 #pragma unroll
-    for (uint32_t i = 0; i < 2; ++i) {
+    for (uint32_t i = 0; i < 4; ++i) {
       uint32_t b[4];
-      load_matrices(b, tile + (j * 16 + row) * x_row_bytes + ((chunk + i * 2 + lane / 8 % 2) ^ row % 8) * 16);
+      load_matrices(b, tile + (j * 16 + row) * x_row_bytes + ((i * 2 + lane / 8 % 2) ^ row % 8) * 16);
       mma_f16(reinterpret_cast<float(&)[4]>(sums[8 * j]), w.a[i], b[0], b[1]);
       mma_f16(reinterpret_cast<float(&)[4]>(sums[8 * j + 4]), w.a[i], b[2], b[3]);
     }
@@ -337,14 +337,18 @@ __device__ __forceinline__ void consume(const HalfExpertProduct& p, const Work& 
   // A branch in the loop would make the compiler wait for every product: the first step releases a spare
   // barrier.
   uint64_t* read = pipe.control().empty + max_stages;
-  const auto product = [&]<uint32_t octet>(OctetFragments& w, const uint8_t* codes, const uint8_t* x) {
-    decode<type, octet>(block, codes, c, w);
+  const auto multiply_half = [&]<uint32_t half>(const uint8_t* codes, const uint8_t* x) {
+    HalfStep w;
     if constexpr (warpgroup) {
-      multiply(sums, w, low_descriptor(x) + (octet / 2 * pipe.x_bytes() + octet % 2 * 64) / 16, width);
-      wgmma_wait<1>();
-      if constexpr (octet == 0) release(read);
+      wgmma_wait<0>();
+      if constexpr (half == 0) release(read);
+    }
+    decode<type, 2 * half>(block, codes, c, w);
+    decode<type, 2 * half + 1>(block, codes, c, w);
+    if constexpr (warpgroup) {
+      multiply(sums, w, low_descriptor(x) + half * pipe.x_bytes() / 16, width);
     } else {
-      multiply(sums, w, x + octet / 2 * pipe.x_bytes(), octet % 2 * 4, width);
+      multiply(sums, w, x + half * pipe.x_bytes(), width);
     }
   };
 #pragma unroll 1
@@ -357,11 +361,8 @@ __device__ __forceinline__ void consume(const HalfExpertProduct& p, const Work& 
       Format::prepare(block[r], next[r], codes + r * 8 * Format::pitch, c, step);
       next[r] = Format::load(weights_of(p.w[r]), row[r], min(step + 1, p.steps - 1), c);
     }
-    OctetFragments even, odd;
-    product.template operator()<0>(even, codes, x);
-    product.template operator()<1>(odd, codes, x);
-    product.template operator()<2>(even, codes, x);
-    product.template operator()<3>(odd, codes, x);
+    multiply_half.template operator()<0>(codes, x);
+    multiply_half.template operator()<1>(codes, x);
     read = pipe.empty();
     if constexpr (!warpgroup) release(read);
   }
@@ -394,7 +395,7 @@ __global__ void __launch_bounds__(kernel_threads, 1)
       barrier_init(control.empty + max_stages, consumer_warps);
       if constexpr (warpgroup) barrier_init_fence();
     }
-    if constexpr (type == TensorType::iq2_xxs) fill_iq2_pairs(shared_memory);
+    if constexpr (type == TensorType::iq2_xxs) fill_iq2_half_tables(shared_memory);
     __syncthreads();
     if (threadIdx.x >= consumer_threads) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
