@@ -11,7 +11,6 @@
 // Scales are rounded to F16 and limited so that weights are finite; then a weight is rounded once.
 #pragma once
 
-#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include <cstdint>
@@ -40,9 +39,6 @@ __device__ __forceinline__ __half2 half2_of(uint32_t pair) {
 }
 __device__ __forceinline__ uint32_t bits_of(__half2 pair) {
   return *reinterpret_cast<const uint32_t*>(&pair);
-}
-__device__ __forceinline__ float value_of_half(uint32_t bits) {
-  return __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
 }
 /// Both halves, of a magnitude of at most `limit`.
 __device__ __forceinline__ __half2 limited(float low, float high, float limit) {
@@ -270,11 +266,10 @@ struct HalfFormat<TensorType::q2_k> {
   }
 };
 
-/// Tables of IQ2_XXS for look-ups of eight lanes at a time without conflicts: grid entry e, its eight levels
-/// (1, 3.125, 5.375) as four pairs, copy l at byte 256 e + 16 l; sign pattern e mod 128, copy l at 256 e +
-/// 128
-/// + 4 l. Element order of a pair as above; the signs of pair i are bits 15 - i and 31 - i. Every thread of
-/// the block calls this, then the block synchronises.
+/// Tables of IQ2_XXS, look-ups of eight lanes at a time without conflicts. At byte 256 e + 16 l lies copy l
+/// of grid entry e: its eight levels (1, 3.125, 5.375) as the four pairs above. At 256 e + 128 + 4 l lies
+/// copy l of sign pattern e mod 128: the signs of pair i are bits 15 - i and 31 - i. Every thread of the
+/// block calls this, then the block synchronises.
 inline constexpr size_t iq2_half_tables_bytes = 256 * 256;
 __device__ inline void fill_iq2_half_tables(uint8_t* tables) {
   for (uint32_t at = threadIdx.x; at < 256 * 16; at += blockDim.x) {
