@@ -132,8 +132,10 @@ Pass::Pass(const model::ModelShape& shape, const DeviceWeights& weights, cudaStr
     : shape_(shape), weights_(weights), stream_(stream), buffers_(std::make_unique<Buffers>(shape, stream)) {}
 
 Pass::~Pass() {
-  for (cudaGraphExec_t graph : graphs_) {
-    if (graph != nullptr) cudaGraphExecDestroy(graph);
+  for (const auto& graphs : graphs_) {
+    for (cudaGraphExec_t graph : graphs) {
+      if (graph != nullptr) cudaGraphExecDestroy(graph);
+    }
   }
 }
 
@@ -142,10 +144,13 @@ void Pass::run(std::span<const RowInfo> rows) {
   check(cudaStreamSynchronize(stream_), "the pass before");  // the pinned rows are read by its copy
   std::copy(rows.begin(), rows.end(), b.host_rows.data());
   rows_ = static_cast<int>(rows.size());
+  search_ = std::any_of(rows.begin(), rows.end(), [&](const RowInfo& row) {
+    return visible_rows(row.position, model::csa_ratio) > shape_.index_top_k;
+  });
   check(cudaMemcpyAsync(b.rows.data(), b.host_rows.data(), rows.size() * sizeof(RowInfo),
                         cudaMemcpyHostToDevice, stream_),
         "row descriptions");
-  cudaGraphExec_t& graph = graphs_[rows.size()];
+  cudaGraphExec_t& graph = graphs_[search_ ? 1 : 0][rows.size()];
   if (graph == nullptr) {
     cudaGraph_t captured = nullptr;
     check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "graph capture");
@@ -226,7 +231,7 @@ void Pass::attention(const DeviceLayer& layer, size_t index, int rows) {
   check(update_caches(update, rows, stream_), "update_caches");
 
   project(layer.q_b, b.q_low.view(), b.query.f32.data(), shape_.q_width());
-  if (indexed) {
+  if (indexed && search_) {
     project(layer.index_q_b, b.q_low.view(), b.index_query.data(),
             shape_.index_heads * model::index_head_dim);
   }
@@ -248,7 +253,7 @@ void Pass::attention(const DeviceLayer& layer, size_t index, int rows) {
 void Pass::attend_rows(const DeviceLayer& layer, size_t index, int rows) {
   Buffers& b = *buffers_;
   const bool indexed = layer.ratio == model::csa_ratio;
-  if (indexed) {
+  if (indexed && search_) {
     IndexerArguments search;
     search.rows = b.rows.data();
     search.row_count = static_cast<uint32_t>(rows);

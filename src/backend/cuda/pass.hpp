@@ -46,7 +46,10 @@ class Pass {
   const DeviceWeights& weights_;
   cudaStream_t stream_;
   std::unique_ptr<Buffers> buffers_;
-  std::array<cudaGraphExec_t, max_rows + 1> graphs_{};
+  // For passes in which some row sees more index rows than it may choose, and for the others, which need no
+  // search.
+  std::array<std::array<cudaGraphExec_t, max_rows + 1>, 2> graphs_{};
+  bool search_ = false;
   int rows_ = 0;
 };
 

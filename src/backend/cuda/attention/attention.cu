@@ -56,9 +56,10 @@ struct RowList {
   uint64_t first_position;
   uint32_t raw;
   uint32_t count;
+  uint32_t old_raw, old_compressed;  // rows that were there before the pass
 
   __device__ RowList(const AttentionArguments& a, uint32_t index) {
-    const RowInfo& row = a.rows[index];
+    const RowInfo row = a.rows[index];
     cache = row.layers + a.layer;
     raw = row.position + 1 < window_rows ? static_cast<uint32_t>(row.position + 1) : window_rows;
     first_position = row.position + 1 - raw;
@@ -69,7 +70,13 @@ struct RowList {
       selected = a.selected + size_t{index} * a.top_k;
     }
     count = raw + compressed;
+    const uint64_t begin = row.position - row.place;  // of the sequence in the pass
+    old_raw = begin > first_position ? static_cast<uint32_t>(begin - first_position) : 0;
+    old_compressed = selected != nullptr || begin == 0 ? 0 : visible_rows(begin - 1, a.ratio);
   }
+
+  /// Nothing of the pass is needed to find or read row i.
+  __device__ bool is_old(uint32_t i) const { return i < raw ? i < old_raw : i - raw < old_compressed; }
 
   __device__ const uint8_t* row(uint32_t i) const {
     if (i < raw) return cache->ring + (first_position + i) % ring_slots * attention_row_bytes;
@@ -94,8 +101,8 @@ __device__ inline void load_columns(const uint8_t* row, int warp, int c, RawColu
   const uint2* source =
       reinterpret_cast<const uint2*>(kTail ? row + attention_tail_offset + 32 * c : row + 64 * warp + 16 * c);
 #pragma unroll
-  for (int i = 0; i < (kTail ? 4 : 2); ++i) raw.bytes[i] = source[i];
-  if (!kTail) raw.exponent = row[attention_exponents_offset + warp];
+  for (int i = 0; i < (kTail ? 4 : 2); ++i) raw.bytes[i] = __ldcg(source + i);
+  if (!kTail) raw.exponent = __ldcg(row + attention_exponents_offset + warp);
 }
 
 template <bool kTail>
@@ -273,21 +280,32 @@ __device__ inline void add_values(const uint32_t (&major)[4], const uint32_t (&m
   }
 }
 
-/// One warp's part of a chunk: KV rows [begin, end) of the list.
+/// One warp's part of a chunk: KV rows [begin, end) of the list. Those of the first tile that are not of this
+/// pass are asked for before the queries are there; all go past L1, which may hold what was there before.
 template <bool kTail>
 __device__ void attend_chunk(const RowList& list, uint32_t begin, uint32_t end, const float* query,
                              uint32_t heads_left, int warp, Shared& shared, Running& running,
                              float (&sum)[8][4]) {
   const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4;
+  // Past the end the last row is read again; its weight is 0.
+  const auto row_of = [&](uint32_t tile, int n) { return min(tile + 8 * n + g, end - 1); };
+  RawColumns raw[4];
+#pragma unroll
+  for (int n = 0; n < 4; ++n) {
+    if (list.is_old(row_of(begin, n))) load_columns<kTail>(list.row(row_of(begin, n)), warp, c, raw[n]);
+  }
+  wait_for_predecessor();
+#pragma unroll
+  for (int n = 0; n < 4; ++n) {
+    if (!list.is_old(row_of(begin, n))) load_columns<kTail>(list.row(row_of(begin, n)), warp, c, raw[n]);
+  }
   QueryFragment q;
   load_query<kTail>(query, heads_left, warp, g, c, shared, q);
   for (uint32_t tile = begin; tile < end; tile += tile_rows) {
     const uint32_t valid = min(static_cast<uint32_t>(tile_rows), end - tile);
-    RawColumns raw[4];
+    if (tile > begin) {
 #pragma unroll
-    for (int n = 0; n < 4; ++n) {
-      // Past the end the last row is read again; its weight is 0.
-      load_columns<kTail>(list.row(min(tile + 8 * n + g, end - 1)), warp, c, raw[n]);
+      for (int n = 0; n < 4; ++n) load_columns<kTail>(list.row(row_of(tile, n)), warp, c, raw[n]);
     }
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
@@ -335,7 +353,8 @@ __host__ __device__ inline Partial partial_of(const AttentionArguments& a, uint3
   return {values, reinterpret_cast<float2*>(values + count * 512)};
 }
 
-__global__ void __launch_bounds__(32 * warps, 2) attend_kernel(AttentionArguments a, uint32_t chunks) {
+__global__ void __launch_bounds__(32 * warps, 2)
+    attend_kernel(const __grid_constant__ AttentionArguments a, uint32_t chunks) {
   __shared__ Shared shared;
   start_successor();
   if (threadIdx.x < rope_pair_count) {
@@ -343,10 +362,9 @@ __global__ void __launch_bounds__(32 * warps, 2) attend_kernel(AttentionArgument
         rope_angle(a.rows[blockIdx.z].position, a.frequencies, static_cast<int>(threadIdx.x));
   }
   __syncthreads();
-  wait_for_predecessor();
   const RowList list(a, blockIdx.z);
   const uint32_t rows_per_chunk = chunk_rows(list.count), begin = blockIdx.x * rows_per_chunk;
-  if (begin >= list.count) return;
+  if (begin >= list.count) return wait_for_predecessor();
   const uint32_t end = min(list.count, begin + rows_per_chunk);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, c = lane % 4;
   const uint32_t first_head = blockIdx.y * group_heads, heads_left = a.heads - first_head;
@@ -378,20 +396,27 @@ __global__ void __launch_bounds__(32 * warps, 2) attend_kernel(AttentionArgument
   }
 }
 
-/// One block for a head: thread t joins columns 4 t .. 4 t + 3 of the chunks in order.
-__global__ void __launch_bounds__(128) combine_kernel(AttentionArguments a, uint32_t chunks) {
+/// One block for a head: thread t joins columns 4 t .. 4 t + 3 of the chunks in order. The values of the
+/// first chunks are asked for before their weights are known.
+__global__ void __launch_bounds__(128)
+    combine_kernel(const __grid_constant__ AttentionArguments a, uint32_t chunks) {
+  constexpr uint32_t ahead = 20;  // chunks of the window and 512 compressed rows
   __shared__ float factor[max_chunks];
   __shared__ float denominator;
   start_successor();
-  wait_for_predecessor();
   const RowList list(a, blockIdx.y);
   const uint32_t used = divide_up(list.count, chunk_rows(list.count));
   const size_t head = size_t{blockIdx.y} * a.heads + blockIdx.x;
   const Partial partial = partial_of(a, chunks);
   const uint32_t t = threadIdx.x;
+  const float sink = a.sinks[blockIdx.x];
+  wait_for_predecessor();
+  const float4* values = reinterpret_cast<const float4*>(partial.values + head * chunks * 512) + t;
+  float4 first[ahead];
+#pragma unroll
+  for (uint32_t i = 0; i < ahead; ++i) first[i] = values[min(i, used - 1) * 128];
   if (t < 32) {
     const float2 stats = t < used ? partial.stats[head * chunks + t] : make_float2(-INFINITY, 0);
-    const float sink = a.sinks[blockIdx.x];
     float maximum = fmaxf(stats.x, sink);
     for (int step = 16; step > 0; step /= 2)
       maximum = fmaxf(maximum, __shfl_xor_sync(0xffffffffu, maximum, step));
@@ -402,15 +427,15 @@ __global__ void __launch_bounds__(128) combine_kernel(AttentionArguments a, uint
     if (t == 0) denominator = sum + expf(sink - maximum);
   }
   __syncthreads();
-  const float4* values = reinterpret_cast<const float4*>(partial.values + head * chunks * 512) + t;
   float4 v = make_float4(0, 0, 0, 0);
-#pragma unroll 8
-  for (uint32_t i = 0; i < used; ++i) {
-    const float4 x = values[i * 128];
+  const auto add = [&](uint32_t i, const float4& x) {
     const float weight = factor[i];
     v = make_float4(fmaf(weight, x.x, v.x), fmaf(weight, x.y, v.y), fmaf(weight, x.z, v.z),
                     fmaf(weight, x.w, v.w));
-  }
+  };
+#pragma unroll
+  for (uint32_t i = 0; i < ahead; ++i) add(i, first[i]);  // weights beyond `used` are 0
+  for (uint32_t i = ahead; i < used; ++i) add(i, values[i * 128]);
   v = make_float4(__fdiv_rn(v.x, denominator), __fdiv_rn(v.y, denominator), __fdiv_rn(v.z, denominator),
                   __fdiv_rn(v.w, denominator));
   if (t >= 112) {  // elements 448 and up

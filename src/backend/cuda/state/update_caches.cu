@@ -13,6 +13,7 @@
 #include "backend/cuda/attention/row_codec.cuh"
 #include "backend/cuda/device/launch.hpp"
 #include "backend/cuda/device/reduce.cuh"
+#include "backend/cuda/gemv/quantize_device.cuh"
 #include "backend/cuda/hc/finish_mix.cuh"
 #include "backend/cuda/state/update_caches.hpp"
 
@@ -29,112 +30,189 @@ struct Shared {
   float parts[threads / 32][32];
 };
 
-// row /= rms(row), times norm; `dim` values in shared memory, dim <= threads.
-__device__ void normalise(Shared& s, const float* norm, int dim) {
+// row /= rms(row), times norm (this thread's weight); `dim` values in shared memory, dim <= threads.
+__device__ void normalise(Shared& s, float norm, int dim) {
   const int i = threadIdx.x;
   const float x = i < dim ? s.row[i] : 0.0f;
   const float factor = 1.0f / sqrtf(block_sum(x * x, s.reduce) / static_cast<float>(dim) + epsilon);
-  if (i < dim) s.row[i] = x * factor * norm[i];
+  if (i < dim) s.row[i] = x * factor * norm;
   __syncthreads();
 }
 
-__device__ void rotate_tail(Shared& s, int dim, uint64_t position, const float* frequencies) {
+// The angle of this thread's pair, if it has one.
+__device__ float2 tail_angle(uint64_t position, const float* frequencies) {
+  return threadIdx.x < tail / 2 ? rope_angle(position, frequencies, threadIdx.x) : make_float2(1, 0);
+}
+
+__device__ void rotate_tail(Shared& s, int dim, float2 angle) {
   if (threadIdx.x < tail / 2) {
     float* pair = s.row + dim - tail + 2 * threadIdx.x;
-    rotate(pair[0], pair[1], rope_angle(position, frequencies, threadIdx.x));
+    rotate(pair[0], pair[1], angle);
   }
   __syncthreads();
 }
 
 __device__ void query_rank(const CacheUpdate& u, int row, Shared& s) {
+  constexpr int kept = 4;  // values of a thread that stay in registers: ranks up to 2048
   float* q = u.q_low + static_cast<size_t>(row) * u.rank;
-  float squares = 0;
-  for (int i = threadIdx.x; i < u.rank; i += threads) squares = fmaf(q[i], q[i], squares);
-  const float factor = 1.0f / sqrtf(block_sum(squares, s.reduce) / static_cast<float>(u.rank) + epsilon);
-  for (int i = threadIdx.x; i < u.rank; i += threads) {  // whole warps: rank is a multiple of 32
-    const float x = q[i] * factor * u.q_norm[i];
-    const float scale = warp_max(fabsf(x)) / 127.0f;
-    const size_t place = static_cast<size_t>(row) * u.rank + i;
-    q[i] = x;
-    u.q_codes[place] = static_cast<int8_t>(scale > 0 ? __float2int_rn(x / scale) : 0);
-    if (i % 32 == 0) u.q_scales[place / 32] = scale;
+  float norm[kept], x[kept];
+#pragma unroll
+  for (int k = 0; k < kept; ++k) {
+    const int i = threadIdx.x + k * threads;
+    norm[k] = i < u.rank ? u.q_norm[i] : 0.0f;
   }
+  wait_for_predecessor();
+  float squares = 0;
+#pragma unroll
+  for (int k = 0; k < kept; ++k) {
+    const int i = threadIdx.x + k * threads;
+    x[k] = i < u.rank ? q[i] : 0.0f;
+    squares = fmaf(x[k], x[k], squares);
+  }
+  for (int i = threadIdx.x + kept * threads; i < u.rank; i += threads) squares = fmaf(q[i], q[i], squares);
+  const float factor = 1.0f / sqrtf(block_sum(squares, s.reduce) / static_cast<float>(u.rank) + epsilon);
+  const auto store = [&](int i, float value) {  // whole warps: rank is a multiple of 32
+    const size_t place = static_cast<size_t>(row) * u.rank + i;
+    q[i] = value;
+    quantize_block_of_warp(value, u.q_codes + place - i % 32, u.q_scales + place / 32);
+  };
+#pragma unroll
+  for (int k = 0; k < kept; ++k) {
+    const int i = threadIdx.x + k * threads;
+    if (i < u.rank) store(i, x[k] * factor * norm[k]);
+  }
+  for (int i = threadIdx.x + kept * threads; i < u.rank; i += threads) store(i, q[i] * factor * u.q_norm[i]);
 }
 
 __device__ void kv_row(const CacheUpdate& u, const RowInfo& info, int row, Shared& s) {
+  const float norm = u.kv_norm[threadIdx.x];
+  const float2 angle = tail_angle(info.position, layer_frequencies(u.frequencies, u.ratio));
+  uint8_t* slot = info.layers[u.layer].ring + info.position % ring_slots * attention_row_bytes;
+  wait_for_predecessor();
   s.row[threadIdx.x] = u.kv[static_cast<size_t>(row) * head + threadIdx.x];
   __syncthreads();
-  normalise(s, u.kv_norm, head);
-  rotate_tail(s, head, info.position, layer_frequencies(u.frequencies, u.ratio));
-  uint8_t* slot = info.layers[u.layer].ring + info.position % ring_slots * attention_row_bytes;
+  normalise(s, norm, head);
+  rotate_tail(s, head, angle);
   if (threadIdx.x < 32) encode_attention_row(s.row, slot, threadIdx.x);
 }
 
 // Where a compressor's tokens are before their window is pooled: those of the pass in the projections, older
-// ones in the state (docs/model.md §11.3).
+// ones in the state (docs/model.md §11.3). Positions fit 32 bits.
+template <int ratio, int dim>
 struct Windows {
+  static constexpr int width = ratio == 4 ? 2 * dim : dim;
+
   const CompressorJob& job;
   float* values;  // state
   float* scores;
-  int64_t first;  // position of the sequence's first token in the pass
-  int64_t row;    // its row
-  int ratio, dim, width;
+  int first;  // position of the sequence's first token in the pass
+  int row;    // its row
 
-  __device__ Windows(const CacheUpdate& u, const CompressorJob& compressor, const RowInfo& info, int info_row,
-                     bool indexer)
+  __device__ Windows(const CacheUpdate& u, const CompressorJob& compressor, const RowInfo& info, int info_row)
       : job(compressor),
-        first(static_cast<int64_t>(info.position) - info.place),
-        row(info_row - static_cast<int>(info.place)),
-        ratio(static_cast<int>(u.ratio)) {
+        first(static_cast<int>(info.position) - static_cast<int>(info.place)),
+        row(info_row - static_cast<int>(info.place)) {
+    constexpr bool indexer = dim == index_head;
     const LayerCache& cache = info.layers[u.layer];
     values = indexer ? cache.index_values : cache.values;
     scores = indexer ? cache.index_scores : cache.scores;
-    dim = indexer ? index_head : head;
-    width = ratio == 4 ? 2 * dim : dim;
   }
   // State row of an older token: of the open window, or (ratio 4) of the one before it.
-  __device__ int64_t state_row(int64_t token) const {
+  __device__ int state_row(int token) const {
     return token % ratio + (ratio == 4 && token >= first / ratio * ratio ? 4 : 0);
   }
-  __device__ float value(int64_t token, int column) const {
+  __device__ float value(int token, int column) const {
     return token >= first ? job.values[(row + token - first) * width + column]
                           : values[state_row(token) * width + column];
   }
-  __device__ float score(int64_t token, int column) const {
+  __device__ float score(int token, int column) const {
     return token >= first
                ? job.gates[(row + token - first) * width + column] + job.ape[token % ratio * width + column]
                : scores[state_row(token) * width + column];
   }
-  // Softmax-pooled column of the window that ends with token `last`. Ratio 4: the window before it gives the
-  // first half of its columns (nothing at the start of the sequence), the window itself the second half.
-  __device__ float pool(int64_t last, int column) const {
-    const int64_t end = last + 1, begin = max(int64_t{0}, end - (ratio == 4 ? 8 : ratio));
-    const auto place = [&](int64_t token) { return ratio == 4 && token >= end - 4 ? dim + column : column; };
-    float largest = -INFINITY;
-    for (int64_t t = begin; t < end; ++t) largest = fmaxf(largest, score(t, place(t)));
+  // Column of the k-th candidate. Ratio 4: the window before gives the first half of its columns, the window
+  // itself the second half.
+  static __device__ int place(int k, int column) { return ratio == 4 && k >= 4 ? dim + column : column; }
+};
+
+// One column of the window that ends with a token, pooled with the softmax of its scores. What the state
+// holds can be read before the pass's projections are there.
+template <int ratio, int dim>
+struct Pool;
+
+template <int dim>
+struct Pool<4, dim> {
+  float score[8], value[8];
+
+  // Candidates older than the pass, or those of the pass. Where nothing precedes the sequence a weight is 0.
+  __device__ void load(const Windows<4, dim>& w, int last, int column, bool older) {
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      const int token = last - 7 + k;
+      if (token >= 0 && (token < w.first) != older) continue;
+      score[k] = token < 0 ? -INFINITY : w.score(token, w.place(k, column));
+      value[k] = token < 0 ? 0.0f : w.value(token, w.place(k, column));
+    }
+  }
+  __device__ float result() const {
+    float largest = score[0];
+#pragma unroll
+    for (int k = 1; k < 8; ++k) largest = fmaxf(largest, score[k]);
     float weights = 0, sum = 0;
-    for (int64_t t = begin; t < end; ++t) {
-      const float weight = expf(score(t, place(t)) - largest);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      const float weight = expf(score[k] - largest);
       weights += weight;
-      sum = fmaf(weight, value(t, place(t)), sum);
+      sum = fmaf(weight, value[k], sum);
     }
     return sum / weights;
   }
 };
 
+template <int dim>
+struct Pool<128, dim> {
+  float pooled;
+
+  __device__ void load(const Windows<128, dim>& w, int last, int column, bool older) {
+    if (older) return;
+    const int begin = last - 127;
+    float largest = -INFINITY;
+#pragma unroll 16
+    for (int k = 0; k < 128; ++k) largest = fmaxf(largest, w.score(begin + k, column));
+    float weights = 0, sum = 0;
+#pragma unroll 16
+    for (int k = 0; k < 128; ++k) {
+      const float weight = expf(w.score(begin + k, column) - largest);
+      weights += weight;
+      sum = fmaf(weight, w.value(begin + k, column), sum);
+    }
+    pooled = sum / weights;
+  }
+  __device__ float result() const { return pooled; }
+};
+
 // The compressed row that this token completes.
+template <int ratio, int dim>
 __device__ void pool_row(const CacheUpdate& u, const CompressorJob& job, const RowInfo& info, int row,
-                         bool indexer, Shared& s) {
-  const Windows windows(u, job, info, row, indexer);
-  if (threadIdx.x < windows.dim)
-    s.row[threadIdx.x] = windows.pool(static_cast<int64_t>(info.position), threadIdx.x);
+                         Shared& s) {
+  const Windows<ratio, dim> windows(u, job, info, row);
+  const int last = static_cast<int>(info.position), column = threadIdx.x;
+  const float norm = column < dim ? job.norm[column] : 0.0f;
+  const float2 angle = tail_angle(info.position + 1 - ratio, layer_frequencies(u.frequencies, ratio));
+  Pool<ratio, dim> pool;
+  if (column < dim) pool.load(windows, last, column, true);
+  wait_for_predecessor();
+  if (column < dim) {
+    pool.load(windows, last, column, false);
+    s.row[column] = pool.result();
+  }
   __syncthreads();
-  normalise(s, job.norm, windows.dim);
-  rotate_tail(s, windows.dim, info.position + 1 - u.ratio, layer_frequencies(u.frequencies, u.ratio));
+  normalise(s, norm, dim);
+  rotate_tail(s, dim, angle);
   if (threadIdx.x >= 32) return;
   const LayerCache& cache = info.layers[u.layer];
-  const uint64_t index = info.position / u.ratio;
-  if (indexer) {
+  const uint64_t index = info.position / ratio;
+  if constexpr (dim == index_head) {
     float v[4];
     for (int k = 0; k < 4; ++k) v[k] = s.row[4 * threadIdx.x + k];
     encode_index_row(v, cache.index_pages[index / rows_per_page] + index % rows_per_page * index_row_bytes,
@@ -147,69 +225,78 @@ __device__ void pool_row(const CacheUpdate& u, const CompressorJob& job, const R
 
 // The state after the pass: ratio 4 keeps the last complete window in rows 0..3 and the open one in rows 4..;
 // ratio 128 the open window. Runs after all pooling of the sequence; `info` is its first row.
-__device__ void store_state(const CacheUpdate& u, const CompressorJob& job, const RowInfo& info, int row,
-                            bool indexer) {
-  const Windows windows(u, job, info, row, indexer);
-  const int width = windows.width;
-  const int64_t begin = windows.first, end = begin + info.rows_of_sequence,
-                open = end / windows.ratio * windows.ratio;
-  for (int c = threadIdx.x; c < width; c += threads) {
-    if (windows.ratio == 4 && open > begin) {
+template <int ratio, int dim>
+__device__ void store_state(const CacheUpdate& u, const CompressorJob& job, const RowInfo& info, int row) {
+  const Windows<ratio, dim> w(u, job, info, row);
+  const int begin = w.first, end = begin + static_cast<int>(info.rows_of_sequence),
+            open = end / ratio * ratio;
+  for (int c = threadIdx.x; c < w.width; c += threads) {
+    if (ratio == 4 && open > begin) {
+      float value[4], score[4];
+#pragma unroll
       for (int k = 0; k < 4; ++k) {
-        windows.values[k * width + c] = windows.value(open - 4 + k, c);
-        windows.scores[k * width + c] = windows.score(open - 4 + k, c);
+        value[k] = w.value(open - 4 + k, c);
+        score[k] = w.score(open - 4 + k, c);
+      }
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        w.values[k * w.width + c] = value[k];
+        w.scores[k * w.width + c] = score[k];
       }
     }
-    for (int64_t t = max(begin, open); t < end; ++t) {
-      const int64_t state = (t % windows.ratio + (windows.ratio == 4 ? 4 : 0)) * width + c;
-      windows.values[state] = windows.value(t, c);
-      windows.scores[state] = windows.score(t, c);
+    for (int t = max(begin, open); t < end; ++t) {
+      const int state = (t % ratio + (ratio == 4 ? 4 : 0)) * w.width + c;
+      w.values[state] = w.value(t, c);
+      w.scores[state] = w.score(t, c);
     }
   }
 }
 
 // A lone token is pooled and stored by one block; where a sequence has more rows, others still read the old
 // state.
+template <int ratio, int dim>
 __device__ void compress(const CacheUpdate& u, const CompressorJob& job, const RowInfo& info, int row,
-                         bool indexer, Shared& s) {
-  if ((info.position + 1) % u.ratio == 0) pool_row(u, job, info, row, indexer, s);
+                         Shared& s) {
+  if ((info.position + 1) % ratio == 0) {
+    pool_row<ratio, dim>(u, job, info, row, s);
+  } else {
+    wait_for_predecessor();
+  }
   if (info.rows_of_sequence > 1) return;
   __syncthreads();
-  store_state(u, job, info, row, indexer);
+  store_state<ratio, dim>(u, job, info, row);
 }
 
-__global__ void __launch_bounds__(threads) update_kernel(CacheUpdate u) {
+__global__ void __launch_bounds__(threads) update_kernel(const __grid_constant__ CacheUpdate u) {
   __shared__ Shared s;
   start_successor();
   const int row = blockIdx.y;
   const RowInfo info = u.rows[row];
-  wait_for_predecessor();
-  switch (blockIdx.x) {
+  switch (blockIdx.x) {  // each role waits for the projections
     case 0:
-      query_rank(u, row, s);
-      break;
+      return query_rank(u, row, s);
     case 1:
-      kv_row(u, info, row, s);
-      break;
+      return kv_row(u, info, row, s);
     case 2:
-      finish_mix(u.mix, row, s.parts);
-      break;
+      wait_for_predecessor();
+      return finish_mix(u.mix, row, s.parts);
     case 3:
-      compress(u, u.compressor, info, row, false, s);
-      break;
+      return u.ratio == 4 ? compress<4, head>(u, u.compressor, info, row, s)
+                          : compress<128, head>(u, u.compressor, info, row, s);
     default:
-      compress(u, u.index_compressor, info, row, true, s);
-      break;
+      return compress<4, index_head>(u, u.index_compressor, info, row, s);
   }
 }
 
-__global__ void __launch_bounds__(threads) store_kernel(CacheUpdate u) {
+__global__ void __launch_bounds__(threads) store_kernel(const __grid_constant__ CacheUpdate u) {
   start_successor();
   const int row = blockIdx.y;
   const RowInfo info = u.rows[row];
   wait_for_predecessor();
   if (info.place != 0 || info.rows_of_sequence == 1) return;
-  store_state(u, blockIdx.x == 0 ? u.compressor : u.index_compressor, info, row, blockIdx.x == 1);
+  if (blockIdx.x == 1) return store_state<4, index_head>(u, u.index_compressor, info, row);
+  if (u.ratio == 4) return store_state<4, head>(u, u.compressor, info, row);
+  store_state<128, head>(u, u.compressor, info, row);
 }
 
 }  // namespace
