@@ -1,5 +1,5 @@
 # What `cmake --install` puts where: programs, public headers, libds4.a with a CMake package, the bundled model.
-# (ds4, ds4-bench and ds4-bench-plot install themselves.)
+# (ds4, ds4-bench, ds4-bench-plot and ds4-eval install themselves.)
 include(CMakePackageConfigHelpers)
 
 if(TARGET ds4-quantize)

@@ -90,7 +90,7 @@ std::string_view last_line(std::string_view text) {
   return newline == std::string_view::npos ? text : text.substr(newline + 1);
 }
 
-std::string answer_or_none(std::string answer) {
+std::string answer_or_none(std::string_view answer) {
   if (answer.empty()) return std::string(no_answer);
   return std::string(clip_bytes(answer, max_answer_bytes));
 }
@@ -188,7 +188,7 @@ std::string extract_lines(std::string_view visible) {
     result += last;
     i = skip_blanks(dash + 1) + last.size();
   }
-  return result.empty() ? extract_integer(visible) : answer_or_none(std::move(result));
+  return result.empty() ? extract_integer(visible) : answer_or_none(result);
 }
 
 std::string extract_payload(std::string_view visible) {
@@ -199,7 +199,7 @@ std::string extract_payload(std::string_view visible) {
     answer = collapse(rest.substr(0, rest.find('\n')));
   }
   if (answer.empty()) answer = collapse(last_line(visible));
-  return answer_or_none(std::move(answer));
+  return answer_or_none(answer);
 }
 
 std::string extract_answer(const Item& item, std::string_view raw) {

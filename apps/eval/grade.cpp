@@ -51,10 +51,8 @@ bool matches(const Item& item, std::string_view key, std::string_view picked) {
       return normal_text(key) == normal_text(picked);
     case AnswerKind::ordered_sequence:
       return normal_sequence(key) == normal_sequence(picked);
-    case AnswerKind::tool_calls: {
-      const auto calls = canonical_tool_calls(key);
-      return calls && *calls == picked;
-    }
+    case AnswerKind::tool_calls:
+      return key == picked;
   }
   return false;
 }

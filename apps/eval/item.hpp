@@ -36,7 +36,7 @@ struct Item {
   std::string question;
   std::vector<std::string> choices;  // at most max_choices
   AnswerKind kind = AnswerKind::integer;
-  std::string answer;
+  std::string answer;                // tool_calls: in canonical form (extract.hpp)
   std::vector<std::string> aliases;  // accepted as well
   std::string solution;              // worked, for people
   std::string check;                 // how the key was checked a second time

@@ -36,7 +36,7 @@ std::string clock_text(double seconds) {
 
 std::string format_report(const std::vector<ReportRow>& rows, uint64_t total) {
   const Score score = score_of(rows);
-  // Summed in milliseconds, as a trace has them, so that regrading a trace gives the same line.
+  // Whole milliseconds add up to the same in every order.
   uint64_t milliseconds = 0;
   for (const ReportRow& row : rows) milliseconds += static_cast<uint64_t>(std::llround(row.seconds * 1000));
   std::string out = fmt::format("ds4-eval: {}/{} passed", score.passed, total);

@@ -12,6 +12,9 @@ namespace {
 
 Item item_of(const ExtractorCase& c) {
   Item item{.source = "self-test", .id = "case", .question = "?", .kind = c.kind, .answer = c.key};
+  if (c.kind == AnswerKind::tool_calls) {
+    if (const auto calls = canonical_tool_calls(c.key)) item.answer = *calls;
+  }
   for (size_t i = 0; i < c.choices; ++i) item.choices.push_back(fmt::format("choice {}", i));
   return item;
 }
