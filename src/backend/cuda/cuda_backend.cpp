@@ -57,6 +57,14 @@ class CudaBackend final : public backend::Backend {
         pass_(shape_, weights_, stream_.get()),
         prefill_(shape_, weights_, stream_.get(), chunk_tokens),
         last_logits_(shape_.vocabulary, stream_.get()) {
+    if (!options.directions.empty()) {
+      directions_ = DeviceBuffer<float>(options.directions.size(), "steering directions");
+      check(cudaMemcpyAsync(directions_.data(), options.directions.data(), directions_.bytes(),
+                            cudaMemcpyHostToDevice, stream_.get()),
+            "steering directions");
+      check(cudaStreamSynchronize(stream_.get()), "steering directions");
+      prefill_.set_directions(directions_.data());
+    }
     info_.name = device_name(device);
     info_.state_bytes_per_token = state_bytes_per_token(shape_);
   }
@@ -75,12 +83,14 @@ class CudaBackend final : public backend::Backend {
   Result<void> prefill(backend::Sequence& sequence, std::span<const Token> tokens, size_t logit_rows,
                        std::span<float> logits, const backend::EvalControl& control) const override {
     DS4_TRY(backend::check_prefill(tokens, logit_rows, logits.size(), shape_.vocabulary));
-    if (control.capture != nullptr) {
-      return fail(ErrorCode::unsupported, "the CUDA backend cannot capture activations");
-    }
+    DS4_TRY(backend::prepare_capture(control.capture, tokens.size(), shape_.layers, shape_.width));
     auto& state = static_cast<CudaSequence&>(sequence);
     const std::lock_guard lock(mutex_);
     try {
+      if (control.capture != nullptr && tokens.size() > prefill_.reserve()) {
+        return fail(ErrorCode::unsupported, "activations of {} tokens at once do not fit; those of {} do",
+                    tokens.size(), prefill_.reserve());
+      }
       if (state.position() == 0) state.initialise(stream_.get());
       keep(state);
       const uint64_t start = state.position();
@@ -105,7 +115,7 @@ class CudaBackend final : public backend::Backend {
         auto& state = static_cast<CudaSequence&>(*row.sequence);
         if (state.position() == 0) state.initialise(stream_.get());
         state.prepare_rows(1, stream_.get());
-        infos.push_back({row.token, 0, state.position(), 1, 0, state.layer_caches()});
+        infos.push_back({row.token, 0, state.position(), 1, 0, state.layer_caches(), state.steering});
       }
       pass_.run(infos);
       const float* computed = pass_.logits(0, rows.size());
@@ -216,7 +226,7 @@ class CudaBackend final : public backend::Backend {
     for (size_t begin = 0; begin < tokens.size();) {
       // Few tokens stream the weights, as decoding does.
       const size_t left = tokens.size() - begin;
-      const bool few = left <= max_rows;
+      const bool few = left <= max_rows && control.capture == nullptr;
       const size_t count = few ? left : std::min<size_t>(left, prefill_.reserve()), end = begin + count;
       const auto go_on = [&](size_t layers_done) {
         if (layers_done > 0 && control.on_progress) {
@@ -234,7 +244,8 @@ class CudaBackend final : public backend::Backend {
         finish(pass_, state, count, wanted, out, last);
       } else {
         const size_t logit_rows_of_chunk = std::max<size_t>(wanted, last ? 1 : 0);
-        if (!prefill_.run(state, tokens.subspan(begin, count), logit_rows_of_chunk, go_on)) return false;
+        if (!prefill_.run(state, tokens.subspan(begin, count), logit_rows_of_chunk, control.capture, go_on))
+          return false;
         state.state.position += count;
         finish(prefill_, state, count, wanted, out, last);
       }
@@ -252,7 +263,7 @@ class CudaBackend final : public backend::Backend {
     infos.reserve(tokens.size());
     for (size_t i = 0; i < tokens.size(); ++i) {
       infos.push_back({tokens[i], static_cast<uint32_t>(i), state.position() + i,
-                       static_cast<uint32_t>(tokens.size()), 0, state.layer_caches()});
+                       static_cast<uint32_t>(tokens.size()), 0, state.layer_caches(), state.steering});
     }
     pass_.run(infos);
     state.state.position += tokens.size();
@@ -317,6 +328,7 @@ class CudaBackend final : public backend::Backend {
   mutable Pass pass_;
   mutable Prefill prefill_;
   mutable LastLogits last_logits_;
+  DeviceBuffer<float> directions_;
   mutable DeviceBuffer<uint8_t> before_;  // fixed-size state of the sequence in prefill
 };
 

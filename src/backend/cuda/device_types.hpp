@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "ds4/steering.hpp"
 #include "format/tensor_type.hpp"
 
 namespace ds4::cuda {
@@ -66,6 +67,7 @@ struct RowInfo {
   uint32_t rows_of_sequence = 1;  // rows of the same sequence in this pass, which follow each other
   uint32_t reserved = 0;
   const LayerCache* layers = nullptr;  // [layers (+ 1 for the drafter)]
+  SteeringScales steering;
 };
 
 /// Which kernels attention and indexer of a prefill pass take: `best` takes warpgroup products where the

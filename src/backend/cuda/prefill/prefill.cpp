@@ -12,6 +12,7 @@
 #include "backend/cuda/prefill/embed.hpp"
 #include "backend/cuda/prefill/prefill_caches.hpp"
 #include "backend/cuda/prefill/prefill_products.hpp"
+#include "backend/cuda/steering/edit_output.hpp"
 
 namespace ds4::cuda {
 namespace {
@@ -32,6 +33,7 @@ struct Prefill::Chunk {
   uint32_t tokens = 0;
   uint32_t logit_rows = 0;
   uint32_t skipped = 0;  // tokens of the chunk before these
+  backend::Capture* capture = nullptr;
 
   // The last token sees more compressed rows than the indexer keeps.
   bool indexing(uint32_t ratio, uint32_t top_k) const {
@@ -96,7 +98,7 @@ void Prefill::upload(const CudaSequence& sequence, std::span<const Token> tokens
   for (size_t i = 0; i < tokens.size(); ++i) {
     (*host_rows_)[i] = {
         tokens[i], static_cast<uint32_t>(i), sequence.position() + i, static_cast<uint32_t>(tokens.size()),
-        0,         sequence.layer_caches()};
+        0,         sequence.layer_caches(),  sequence.steering};
   }
   check(cudaMemcpyAsync(buffers_->rows, host_rows_->data(), tokens.size() * sizeof(RowInfo),
                         cudaMemcpyHostToDevice, stream_),
@@ -104,11 +106,15 @@ void Prefill::upload(const CudaSequence& sequence, std::span<const Token> tokens
 }
 
 bool Prefill::run(CudaSequence& sequence, std::span<const Token> tokens, size_t logit_rows,
-                  const std::function<bool(size_t)>& layer_done) {
+                  backend::Capture* capture, const std::function<bool(size_t)>& layer_done) {
   const auto count = static_cast<uint32_t>(tokens.size());
   sequence.prepare_rows(tokens.size(), stream_);
   upload(sequence, tokens);
   Chunk chunk{sequence, *buffers_, sequence.position(), count, static_cast<uint32_t>(logit_rows)};
+  if (capture != nullptr) {
+    chunk.capture = capture;
+    chunk.logit_rows = static_cast<uint32_t>(std::max(logit_rows, capture->rows));
+  }
   check(embed_tokens(weights_.embedding, buffers_->rows, count, buffers_->streams, stream_), "embed_tokens");
   check(prefill_leave_and_mix(buffers_->mixing(count, shape_.width), nullptr,
                               &weights_.layers.front().hc_attn, stream_),
@@ -147,10 +153,30 @@ void Prefill::run_layer(size_t index, Chunk& chunk) {
     chunk.keep_last(shape_, chunk.logit_rows);
   }
   attend(index, chunk);
+  edit_output(index, Component::attention, chunk);
   leave(&layer.hc_ffn);
   enter(layer.ffn_norm, true);
   experts(index, chunk);
+  edit_output(index, Component::feed_forward, chunk);
   leave(last ? nullptr : &weights_.layers[index + 1].hc_attn);
+}
+
+// What may be seen and changed of a sublayer's output before it goes back to the streams.
+void Prefill::edit_output(size_t index, Component component, const Chunk& chunk) {
+  const size_t width = shape_.width;
+  if (chunk.capture != nullptr && chunk.capture->component == component) {
+    const size_t values = chunk.capture->rows * width;
+    check(cudaMemcpyAsync(chunk.capture->values.data() + index * values,
+                          chunk.buffers.sublayer + chunk.tokens * width - values, values * sizeof(float),
+                          cudaMemcpyDeviceToHost, stream_),
+          "captured activations");
+  }
+  const SteeringScales& scales = chunk.sequence.steering;
+  const float scale = component == Component::attention ? scales.attention : scales.feed_forward;
+  if (directions_ == nullptr || scale == 0.0f) return;
+  const OutputEdit edit{chunk.buffers.sublayer, directions_ + index * width, chunk.buffers.rows, component,
+                        shape_.width};
+  check(cuda::edit_output(edit, static_cast<int>(chunk.tokens), stream_), "edit_output");
 }
 
 const float* Prefill::frequencies(const DeviceLayer& layer) const {

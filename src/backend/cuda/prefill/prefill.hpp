@@ -39,12 +39,16 @@ class Prefill {
   /// longer has room. Throws CudaFailure.
   uint32_t reserve();
 
+  /// Directions [layers][d] in device memory for rows that are steered; null: none.
+  void set_directions(const float* directions) { directions_ = directions; }
+
   /// Appends a chunk to the sequence, whose position stays for the caller to move. `layer_done` is called
   /// with the number of finished layers, while the device works on the next one; when it returns false the
-  /// call stops and returns false, with caches that hold parts of the chunk. Logits can be had for the last
-  /// `logit_rows` tokens.
+  /// call stops and returns false, with caches that hold parts of the chunk. Logits, and the streams after
+  /// the last layer, can be had for the last `logit_rows` tokens. `capture` (may be null) gets the rows of
+  /// the last tokens of the chunk; its values have their final size.
   bool run(CudaSequence& sequence, std::span<const Token> tokens, size_t logit_rows,
-           const std::function<bool(size_t)>& layer_done);
+           backend::Capture* capture, const std::function<bool(size_t)>& layer_done);
   /// Computes the logits of `count` (at most max_rows) tokens of the chunk before, from token `first` on, all
   /// of them among its last logit_rows. Device memory [count][V], filled when the stream gets there, that the
   /// next call writes over.
@@ -57,12 +61,14 @@ class Prefill {
   void update_caches(size_t index, const Chunk& chunk);
   void attend(size_t index, const Chunk& chunk);
   void experts(size_t index, const Chunk& chunk);
+  void edit_output(size_t index, Component component, const Chunk& chunk);
   const float* frequencies(const DeviceLayer& layer) const;
 
   const model::ModelShape& shape_;
   const DeviceWeights& weights_;
   cudaStream_t stream_;
   uint32_t chunk_tokens_;
+  const float* directions_ = nullptr;
   DeviceBuffer<uint8_t> memory_;
   DeviceBuffer<float> frequencies_;  // [2][32]
   std::optional<ChunkBuffers> buffers_;
