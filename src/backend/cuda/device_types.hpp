@@ -14,8 +14,11 @@ namespace ds4::cuda {
 
 /// The most rows (tokens) of a decode pass, whose kernels are built for few rows.
 inline constexpr int max_rows = 16;
-/// Slots of the raw ring: the window of 128 and room for the rows of a pass.
+/// How many of the newest tokens can be taken back.
+inline constexpr int retractable_tokens = 16;
+/// Slots of the raw ring: at least the window of 128, and what a pass writes or taking tokens back uncovers.
 inline constexpr int ring_slots = 256;
+static_assert(ring_slots >= 128 + max_rows && ring_slots >= 128 + retractable_tokens);
 /// Rows in a page of compressed or index rows.
 inline constexpr int rows_per_page = 64;
 /// Packed rows: 448 FP8 codes, 7 exponents, 1 zero, 64 F16 (docs/model.md §3.3); 64 FP4 code bytes, 4
@@ -53,11 +56,17 @@ struct LayerCache {
   uint8_t* ring = nullptr;                // [ring_slots][584]; position p in slot p mod ring_slots
   uint8_t* const* pages = nullptr;        // compressed rows: row j in pages[j / 64] at (j mod 64) * 584
   uint8_t* const* index_pages = nullptr;  // index rows likewise, 68 bytes each
-  float* values = nullptr;                // compressor state [compressor_rows(ratio)][width]
-  float* scores = nullptr;
-  float* index_values = nullptr;  // [8][256]
+  float* values = nullptr;        // [compressor_slots(ratio)][width]: projections of the newest tokens,
+  float* scores = nullptr;        // that at position p in slot p mod compressor_slots(ratio)
+  float* index_values = nullptr;  // likewise, [compressor_slots(4)][256]
   float* index_scores = nullptr;
 };
+
+/// A window and, for ratio 4, the one before it; and what a pass writes before they are read, or taking
+/// tokens back uncovers.
+__host__ __device__ inline constexpr int compressor_slots(int ratio) {
+  return (ratio == 4 ? 8 : ratio) + (max_rows > retractable_tokens ? max_rows : retractable_tokens);
+}
 
 /// One row of a pass.
 struct RowInfo {

@@ -8,7 +8,7 @@
 //         of projections in, 12 MB of rows and query ranks out; 1.6 KB for each older compressed row.
 // Why:    raw rows pass through registers once: rounded as the cache rounds them, written decoded, and packed
 //         only where they outlive the chunk. Windows are pooled from the projections and the old state, which
-//         is replaced by a launch of its own when nobody reads it any more.
+//         is written over by a launch of its own when nobody reads it any more.
 #include <algorithm>
 
 #include "backend/cuda/attention/rope.cuh"
@@ -22,7 +22,7 @@ namespace {
 constexpr int head = 512, index_head = 128, window = 128;
 // Raw rows that outlive the chunk: the window's, and those that come into view when the newest tokens are
 // taken back.
-constexpr int kept_rows = window + max_rows;
+constexpr int kept_rows = window + retractable_tokens;
 static_assert(kept_rows <= ring_slots);
 constexpr int warps_per_block = 4;
 constexpr float epsilon = 1e-6f;
@@ -193,10 +193,7 @@ struct Windows {
         dim(indexer ? index_head : head),
         width(ratio == 4 ? 2 * dim : dim) {}
 
-  // State row of an older token: of the open window, or (ratio 4) of the one before it.
-  __device__ int64_t state_row(int64_t token) const {
-    return token % ratio + (ratio == 4 && token >= first / ratio * ratio ? 4 : 0);
-  }
+  __device__ int64_t state_row(int64_t token) const { return token % compressor_slots(ratio); }
   __device__ float4 value(int64_t token, int column) const {
     return *reinterpret_cast<const float4*>(token >= first ? job.values + (token - first) * width + column
                                                            : values + state_row(token) * width + column);
@@ -207,10 +204,10 @@ struct Windows {
     const float4 ape = *reinterpret_cast<const float4*>(job.ape + token % ratio * width + column);
     return make_float4(gate.x + ape.x, gate.y + ape.y, gate.z + ape.z, gate.w + ape.w);
   }
-  __device__ void store(int64_t row, int64_t token, int column) const {
-    const float4 v = value(token, column), s = score(token, column);
-    *reinterpret_cast<float4*>(values + row * width + column) = v;
-    *reinterpret_cast<float4*>(scores + row * width + column) = s;
+  __device__ void store(int64_t token, int column) const {
+    const int64_t place = state_row(token) * width + column;
+    *reinterpret_cast<float4*>(values + place) = value(token, column);
+    *reinterpret_cast<float4*>(scores + place) = score(token, column);
   }
 };
 
@@ -303,28 +300,11 @@ __global__ void __launch_bounds__(dim / 4 * (ratio == 4 ? 1 : 4))
   }
 }
 
-// The state after the chunk. Ratio 4 keeps the last complete window in rows 0..3 and the open one in
-// rows 4..; a thread does all rows of its columns, some of which may still come from the state. Ratio 128
-// keeps the open window: blockIdx.y counts its tokens in this chunk.
+// The newest tokens of the chunk into the state; blockIdx.y counts them, blockIdx.z is 1 for index rows.
 __global__ void __launch_bounds__(128) store_state_kernel(PrefillCaches u) {
   const Windows windows(u, blockIdx.z == 1);
   const int column = 4 * (blockIdx.x * blockDim.x + threadIdx.x);
-  if (column >= windows.width) return;
-  const int64_t open = windows.end / windows.ratio * windows.ratio;
-  const int64_t begin = max(windows.first, open);
-  if (windows.ratio != 4) {
-    const int64_t token = begin + blockIdx.y;
-    windows.store(token % windows.ratio, token, column);
-    return;
-  }
-  if (open > windows.first) {
-    for (int k = 0; k < 4; ++k) {
-      if (open - 4 + k >= 0) windows.store(k, open - 4 + k, column);
-    }
-  }
-  for (int64_t token = begin; token < windows.end; ++token) {
-    windows.store(4 + token % windows.ratio, token, column);
-  }
+  if (column < windows.width) windows.store(windows.end - 1 - static_cast<int64_t>(blockIdx.y), column);
 }
 
 template <int dim, int ratio>
@@ -355,14 +335,14 @@ cudaError_t prefill_update_caches(const PrefillCaches& u, cudaStream_t stream) {
   if (u.ratio == 0) return cudaGetLastError();
   const uint64_t end = u.position + u.tokens;
   const auto complete = static_cast<uint32_t>(end / u.ratio) - compressed;
+  const auto kept = std::min(u.tokens, static_cast<uint32_t>(compressor_slots(static_cast<int>(u.ratio))));
   if (u.ratio == 4) {
     pool_windows<head, 4>(u, older, complete, stream);
     pool_windows<index_head, 4>(u, older, complete, stream);
-    store_state_kernel<<<dim3(2, 1, 2), 128, 0, stream>>>(u);
+    store_state_kernel<<<dim3(2, kept, 2), 128, 0, stream>>>(u);
   } else {
     pool_windows<head, 128>(u, older, complete, stream);
-    const uint64_t left = std::min<uint64_t>(end % u.ratio, u.tokens);
-    if (left > 0) store_state_kernel<<<dim3(1, static_cast<unsigned>(left)), 128, 0, stream>>>(u);
+    store_state_kernel<<<dim3(1, kept), 128, 0, stream>>>(u);
   }
   return cudaGetLastError();
 }

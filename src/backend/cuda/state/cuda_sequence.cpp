@@ -13,7 +13,7 @@ size_t aligned(size_t bytes) {
 }
 
 size_t state_floats(uint32_t ratio, uint32_t dim) {
-  return static_cast<size_t>(model::compressor_rows(ratio)) * model::compressor_width(ratio, dim);
+  return static_cast<size_t>(compressor_slots(static_cast<int>(ratio))) * model::compressor_width(ratio, dim);
 }
 
 size_t pages_for(uint64_t context, uint32_t ratio) {
