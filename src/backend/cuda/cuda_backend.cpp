@@ -64,6 +64,7 @@ class CudaBackend final : public backend::Backend {
             "steering directions");
       check(cudaStreamSynchronize(stream_.get()), "steering directions");
       prefill_.set_directions(directions_.data());
+      pass_.set_directions(directions_.data());
     }
     info_.name = device_name(device);
     info_.state_bytes_per_token = state_bytes_per_token(shape_);
@@ -93,9 +94,9 @@ class CudaBackend final : public backend::Backend {
       }
       if (state.position() == 0) state.initialise(stream_.get());
       keep(state);
-      const uint64_t start = state.position();
+      const uint64_t start = state.position(), furthest = state.state.furthest;
       if (!append(state, tokens, logit_rows, logits, control)) {
-        go_back(state, start);
+        go_back(state, start, furthest);
         return fail(ErrorCode::cancelled, "prefill was cancelled at token {}", start);
       }
       check(cudaStreamSynchronize(stream_.get()), "prefill");
@@ -125,7 +126,7 @@ class CudaBackend final : public backend::Backend {
         CudaState& state = static_cast<CudaSequence&>(*row.sequence).state;
         state.logits.resize(1);
         kept.push_back(&state.logits.front());
-        ++state.position;
+        state.advance(1);
       }
       last_logits_.keep(computed, kept);
       return {};
@@ -154,8 +155,11 @@ class CudaBackend final : public backend::Backend {
     }
   }
 
-  Result<void> retract(backend::Sequence&, size_t) const override {
-    return fail(ErrorCode::unsupported, "the CUDA backend cannot take back tokens");
+  Result<void> retract(backend::Sequence& sequence, size_t count) const override {
+    CudaState& state = static_cast<CudaSequence&>(sequence).state;
+    const std::lock_guard lock(mutex_);
+    if (!state.retract(count)) return backend::cannot_retract(count, state.position);
+    return {};
   }
 
   Result<void> logits(const backend::Sequence& sequence, std::span<float> out) const override {
@@ -246,7 +250,7 @@ class CudaBackend final : public backend::Backend {
         const size_t logit_rows_of_chunk = std::max<size_t>(wanted, last ? 1 : 0);
         if (!prefill_.run(state, tokens.subspan(begin, count), logit_rows_of_chunk, control.capture, go_on))
           return false;
-        state.state.position += count;
+        state.state.advance(count);
         finish(prefill_, state, count, wanted, out, last);
       }
       begin = end;
@@ -266,7 +270,7 @@ class CudaBackend final : public backend::Backend {
                        static_cast<uint32_t>(tokens.size()), 0, state.layer_caches(), state.steering});
     }
     pass_.run(infos);
-    state.state.position += tokens.size();
+    state.state.advance(tokens.size());
   }
 
   // For go_back(). Pages need no copy: rows beyond the position count for nothing, and the rows before it
@@ -278,11 +282,12 @@ class CudaBackend final : public backend::Backend {
           "state before a prefill");
   }
 
-  void go_back(CudaSequence& state, uint64_t position) const {
+  void go_back(CudaSequence& state, uint64_t position, uint64_t furthest) const {
     check(cudaMemcpyAsync(state.arena.data(), before_.data(), layout_.bytes, cudaMemcpyDeviceToDevice,
                           stream_.get()),
           "cancelled prefill");
     state.state.position = position;
+    state.state.furthest = furthest;
     check(cudaStreamSynchronize(stream_.get()), "cancelled prefill");
   }
 

@@ -12,6 +12,7 @@
 #include "backend/cuda/moe/route.hpp"
 #include "backend/cuda/prefill/embed.hpp"
 #include "backend/cuda/state/update_caches.hpp"
+#include "backend/cuda/steering/edit_output.hpp"
 
 namespace ds4::cuda {
 namespace {
@@ -150,7 +151,10 @@ void Pass::run(std::span<const RowInfo> rows) {
   check(cudaMemcpyAsync(b.rows.data(), b.host_rows.data(), rows.size() * sizeof(RowInfo),
                         cudaMemcpyHostToDevice, stream_),
         "row descriptions");
-  cudaGraphExec_t& graph = graphs_[search_ ? 1 : 0][rows.size()];
+  steered_ = directions_ != nullptr && std::any_of(rows.begin(), rows.end(), [](const RowInfo& row) {
+               return row.steering.attention != 0 || row.steering.feed_forward != 0;
+             });
+  cudaGraphExec_t& graph = graphs_[(search_ ? 1 : 0) + (steered_ ? 2 : 0)][rows.size()];
   if (graph == nullptr) {
     cudaGraph_t captured = nullptr;
     check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "graph capture");
@@ -177,9 +181,11 @@ void Pass::enqueue_layer(size_t index, int rows) {
   const StreamBuffers streams = buffers_->stream_buffers(static_cast<int>(shape_.width));
   check(enter(streams, layer.hc_attn, layer.attn_norm, rows, stream_), "enter");
   attention(layer, index, rows);
+  edit_output(index, Component::attention, rows);
   check(leave_and_mix(streams, buffers_->sublayer.data(), &layer.hc_ffn, rows, stream_), "leave_and_mix");
   check(enter(streams, layer.hc_ffn, layer.ffn_norm, rows, stream_), "enter");
   experts(layer, rows);
+  edit_output(index, Component::feed_forward, rows);
   const bool last = index + 1 == weights_.layers.size();
   const DeviceMixer& next = last ? weights_.hc_head : weights_.layers[index + 1].hc_attn;
   check(leave_and_mix(streams, buffers_->sublayer.data(), &next, rows, stream_), "leave_and_mix");
@@ -336,6 +342,13 @@ void Pass::experts(const DeviceLayer& layer, int rows) {
   down.outputs = shape_.width;
   down.mix = MixFinish(b.stream_buffers(static_cast<int>(shape_.width)), layer.hc_ffn);
   check(experts_down(down, stream_), "experts_down");
+}
+
+void Pass::edit_output(size_t index, Component component, int rows) {
+  if (!steered_) return;
+  const OutputEdit edit{buffers_->sublayer.data(), directions_ + index * shape_.width, buffers_->rows.data(),
+                        component, shape_.width};
+  check(cuda::edit_output(edit, rows, stream_), "edit_output");
 }
 
 const float* Pass::logits(size_t first, size_t count) {

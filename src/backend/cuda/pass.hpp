@@ -27,6 +27,9 @@ class Pass {
   /// Bytes that the constructor takes from the device.
   static uint64_t scratch_bytes(const model::ModelShape& shape);
 
+  /// Directions [layers][d] in device memory for rows that are steered; null: none.
+  void set_directions(const float* directions) { directions_ = directions; }
+
   /// Computes `rows` (1..max_rows); rows of one sequence follow each other in order. Streams stay on the
   /// device.
   void run(std::span<const RowInfo> rows);
@@ -41,15 +44,17 @@ class Pass {
   void attention(const DeviceLayer& layer, size_t index, int rows);
   void attend_rows(const DeviceLayer& layer, size_t index, int rows);
   void experts(const DeviceLayer& layer, int rows);
+  void edit_output(size_t index, Component component, int rows);
 
   const model::ModelShape& shape_;
   const DeviceWeights& weights_;
   cudaStream_t stream_;
   std::unique_ptr<Buffers> buffers_;
-  // For passes in which some row sees more index rows than it may choose, and for the others, which need no
-  // search.
-  std::array<std::array<cudaGraphExec_t, max_rows + 1>, 2> graphs_{};
-  bool search_ = false;
+  const float* directions_ = nullptr;
+  // By number of rows, for passes in which some row sees more index rows than it may choose (the others need
+  // no search), and for passes in which some row is steered.
+  std::array<std::array<cudaGraphExec_t, max_rows + 1>, 4> graphs_{};
+  bool search_ = false, steered_ = false;
   int rows_ = 0;
 };
 

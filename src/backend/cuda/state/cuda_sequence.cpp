@@ -58,6 +58,18 @@ CudaState CudaState::share() const {
   return *this;
 }
 
+void CudaState::advance(uint64_t count) {
+  position += count;
+  furthest = std::max(furthest, position);
+}
+
+bool CudaState::retract(uint64_t count) {
+  if (count > position || position - count + retractable_tokens < furthest) return false;
+  position -= count;
+  logits.resize(logits.size() - std::min<size_t>(count, logits.size()));
+  return true;
+}
+
 const KeptLogits* CudaState::kept_logits(size_t behind) const {
   return position > 0 && behind < logits.size() ? &logits[logits.size() - 1 - behind] : nullptr;
 }
@@ -104,7 +116,7 @@ uint8_t** CudaSequence::table(size_t layer, bool index) const {
 }
 
 void CudaSequence::initialise(cudaStream_t stream) {
-  state.position = 0;
+  state.position = state.furthest = 0;
   for (size_t l = 0; l < shape_.layers; ++l) {
     const uint32_t ratio = shape_.ratios[l];
     const ArenaLayout::Layer& place = layout_.layers[l];

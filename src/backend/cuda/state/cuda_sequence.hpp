@@ -36,12 +36,17 @@ struct ArenaLayout {
 /// Everything but the device's page tables; copies share pages and logits.
 struct CudaState {
   uint64_t position = 0;
+  uint64_t furthest = 0;                    // the most tokens there ever were: how far the rings reach back
   std::vector<RowTable> compressed, index;  // per layer; empty tables where a layer has none
   std::vector<KeptLogits> logits;           // of the newest tokens, the last one's last
 
   CudaState(const model::ModelShape& shape, const RowPools& pools);
   /// A copy that shares pages; both sides copy a page before they write to it again.
   CudaState share() const;
+  void advance(uint64_t count);
+  /// Forgets the last `count` tokens. Rows and slots beyond the position are written over before they are
+  /// read. False if the rings do not reach back that far.
+  bool retract(uint64_t count);
   /// Of the token `behind` tokens before the last; null where there are none.
   const KeptLogits* kept_logits(size_t behind) const;
   /// Of pages and logits.

@@ -1,14 +1,13 @@
 // What:   the small work between a layer's first projections and its attention: query rank norm, KV row,
 //         compressors (docs/model.md §5.1, §6).
 // Layout: rows of a sequence follow each other; a block for every role and row. One more role ends the mixing
-// of the
-//         attention sublayer (hc/finish_mix.cuh), which has time until the sublayer is left.
+//         of the attention sublayer (hc/finish_mix.cuh), which has time until the sublayer is left.
 // Needs:  pages for the rows that complete in this pass; ring slots for the window and the pass.
 // Bytes:  per row 2 KB of KV in and 584 B out; 16 KB (ratio 4) or 4 KB (ratio 128) of compressor state a
 // token. Why:    independent roles share one launch. A window is pooled by the block of the token that
 // completes it,
-//         from the projections and the old state, so rows of a prefill pass do not wait for each other; the
-//         new state is written when nobody reads the old one any more.
+//         from the projections of the pass and the ring of older ones, in which the pass writes no slot that
+//         it still reads.
 #include "backend/cuda/attention/rope.cuh"
 #include "backend/cuda/attention/row_codec.cuh"
 #include "backend/cuda/device/launch.hpp"
@@ -117,10 +116,7 @@ struct Windows {
     values = indexer ? cache.index_values : cache.values;
     scores = indexer ? cache.index_scores : cache.scores;
   }
-  // State row of an older token: of the open window, or (ratio 4) of the one before it.
-  __device__ int state_row(int token) const {
-    return token % ratio + (ratio == 4 && token >= first / ratio * ratio ? 4 : 0);
-  }
+  static __device__ int state_row(int token) { return token % compressor_slots(ratio); }
   __device__ float value(int token, int column) const {
     return token >= first ? job.values[(row + token - first) * width + column]
                           : values[state_row(token) * width + column];
@@ -223,37 +219,8 @@ __device__ void pool_row(const CacheUpdate& u, const CompressorJob& job, const R
   }
 }
 
-// The state after the pass: ratio 4 keeps the last complete window in rows 0..3 and the open one in rows 4..;
-// ratio 128 the open window. Runs after all pooling of the sequence; `info` is its first row.
-template <int ratio, int dim>
-__device__ void store_state(const CacheUpdate& u, const CompressorJob& job, const RowInfo& info, int row) {
-  const Windows<ratio, dim> w(u, job, info, row);
-  const int begin = w.first, end = begin + static_cast<int>(info.rows_of_sequence),
-            open = end / ratio * ratio;
-  for (int c = threadIdx.x; c < w.width; c += threads) {
-    if (ratio == 4 && open > begin) {
-      float value[4], score[4];
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        value[k] = w.value(open - 4 + k, c);
-        score[k] = w.score(open - 4 + k, c);
-      }
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        w.values[k * w.width + c] = value[k];
-        w.scores[k * w.width + c] = score[k];
-      }
-    }
-    for (int t = max(begin, open); t < end; ++t) {
-      const int state = (t % ratio + (ratio == 4 ? 4 : 0)) * w.width + c;
-      w.values[state] = w.value(t, c);
-      w.scores[state] = w.score(t, c);
-    }
-  }
-}
-
-// A lone token is pooled and stored by one block; where a sequence has more rows, others still read the old
-// state.
+// Pools the window that the token completes, if it does, and keeps the token's projections. No other block
+// reads their slots: rows that are still to be pooled lie less than compressor_slots() back.
 template <int ratio, int dim>
 __device__ void compress(const CacheUpdate& u, const CompressorJob& job, const RowInfo& info, int row,
                          Shared& s) {
@@ -262,9 +229,13 @@ __device__ void compress(const CacheUpdate& u, const CompressorJob& job, const R
   } else {
     wait_for_predecessor();
   }
-  if (info.rows_of_sequence > 1) return;
-  __syncthreads();
-  store_state<ratio, dim>(u, job, info, row);
+  const Windows<ratio, dim> w(u, job, info, row);
+  const int token = static_cast<int>(info.position);
+  const size_t slot = size_t{static_cast<unsigned>(w.state_row(token))} * w.width;
+  for (int c = threadIdx.x; c < w.width; c += threads) {
+    w.values[slot + c] = w.value(token, c);
+    w.scores[slot + c] = w.score(token, c);
+  }
 }
 
 __global__ void __launch_bounds__(threads) update_kernel(const __grid_constant__ CacheUpdate u) {
@@ -288,27 +259,13 @@ __global__ void __launch_bounds__(threads) update_kernel(const __grid_constant__
   }
 }
 
-__global__ void __launch_bounds__(threads) store_kernel(const __grid_constant__ CacheUpdate u) {
-  start_successor();
-  const int row = blockIdx.y;
-  const RowInfo info = u.rows[row];
-  wait_for_predecessor();
-  if (info.place != 0 || info.rows_of_sequence == 1) return;
-  if (blockIdx.x == 1) return store_state<4, index_head>(u, u.index_compressor, info, row);
-  if (u.ratio == 4) return store_state<4, head>(u, u.compressor, info, row);
-  store_state<128, head>(u, u.compressor, info, row);
-}
-
 }  // namespace
 
 cudaError_t update_caches(const CacheUpdate& update, int rows, cudaStream_t stream) {
   constexpr unsigned always = 3;  // roles of layers without a compressor
   const unsigned compressors = update.ratio == 0 ? 0 : update.ratio == 4 ? 2 : 1;
   const auto height = static_cast<unsigned>(rows);
-  const cudaError_t status =
-      launch(update_kernel, dim3(always + compressors, height), threads, 0, stream, update);
-  if (status != cudaSuccess || rows == 1 || compressors == 0) return status;
-  return launch(store_kernel, dim3(compressors, height), threads, 0, stream, update);
+  return launch(update_kernel, dim3(always + compressors, height), threads, 0, stream, update);
 }
 
 }  // namespace ds4::cuda

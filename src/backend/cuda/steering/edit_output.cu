@@ -15,11 +15,11 @@ constexpr int threads = 256;
 
 __global__ void __launch_bounds__(threads) edit_kernel(OutputEdit edit) {
   __shared__ float reduce[32];
-  start_successor();
   const RowInfo& info = edit.rows[blockIdx.x];
   const float scale =
       edit.component == Component::attention ? info.steering.attention : info.steering.feed_forward;
   wait_for_predecessor();
+  start_successor();  // after the wait: kernels that follow count on what came before being complete
   if (scale == 0.0f) return;
   float* y = edit.out + size_t{blockIdx.x} * edit.width;
   float sum = 0;
