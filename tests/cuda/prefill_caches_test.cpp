@@ -77,7 +77,8 @@ class DeviceLayerCache {
         index_ape_(layer.index_ape),
         index_norm_(layer.index_norm) {
     const auto state = [this](size_t width, float fill) {
-      const size_t rows = model::compressor_rows(layer_.ratio == 0 ? 4 : layer_.ratio);
+      const auto rows =
+          static_cast<size_t>(compressor_slots(layer_.ratio == 0 ? 4 : static_cast<int>(layer_.ratio)));
       states_.emplace_back(std::vector<float>(rows * width, fill));
       return states_.back().data();
     };
@@ -260,13 +261,13 @@ void check_against_cpu(const Layer& layer, const DeviceLayerCache& device,
   printf("ratio %u, %zu tokens: %zu of %zu cached values differ from the CPU's\n", layer.ratio, layer.tokens,
          bad, bytes);
 
-  // States are copies and one sum: the same bits, where the CPU's are in use.
+  // What is kept are copies and one sum: the same bits.
   const auto check_state = [&](cpu::CompressorState& expected, size_t which, size_t width) {
     const auto values = device.state(which), scores = device.state(which + 1);
-    const auto tokens = static_cast<int64_t>(layer.tokens), ratio = static_cast<int64_t>(layer.ratio);
-    const int64_t open = tokens / ratio * ratio;
-    for (int64_t t = ratio == 4 ? std::max<int64_t>(0, open - 4) : open; t < tokens; ++t) {
-      const int64_t row = t % ratio + (ratio == 4 && t >= open ? 4 : 0);
+    const auto tokens = static_cast<int64_t>(layer.tokens);
+    const int64_t slots = compressor_slots(static_cast<int>(layer.ratio));
+    for (int64_t t = std::max<int64_t>(0, tokens - slots); t < tokens; ++t) {
+      const int64_t row = t % slots;
       const auto same = [&](const std::vector<float>& got, const float* cpu_row) {
         return std::memcmp(got.data() + static_cast<size_t>(row) * width, cpu_row, width * sizeof(float)) ==
                0;
