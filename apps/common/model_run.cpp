@@ -92,6 +92,21 @@ Result<SyncStats> sync_with_progress(Session& session, std::span<const Token> pr
   return session.sync(prompt, options);
 }
 
+bool ends_reply(const SpecialTokens& special, Token token) {
+  return token == special.eos || token == special.user || token == special.bos;
+}
+
+std::string drafts_text(const SpeculationStats& stats) {
+  std::string places;
+  for (size_t i = 0; i < stats.drafted.size() && stats.drafted[i] > 0; ++i) {
+    places += fmt::format("{}{}/{}", places.empty() ? "" : ", ", stats.accepted[i], stats.drafted[i]);
+  }
+  std::string text =
+      fmt::format("drafts accepted by place: {}; {:.2f} tokens per step", places, stats.tokens_per_step());
+  if (stats.speedup() > 0) text += fmt::format(", {:.2f} times the speed of single tokens", stats.speedup());
+  return text;
+}
+
 Result<unsigned> expert_bits(const std::string& model_path) {
   DS4_ASSIGN(const auto file, format::GgufFile::open(model_path));
   for (const auto& tensor : file.tensors()) {

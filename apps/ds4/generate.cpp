@@ -31,10 +31,6 @@ size_t generation_room(uint64_t context, size_t position, size_t wanted) {
   return static_cast<size_t>(std::min<uint64_t>(wanted, context - position - 1));
 }
 
-bool ends_reply(const SpecialTokens& special, Token token) {
-  return token == special.eos || token == special.user || token == special.bos;
-}
-
 Result<Reply> generate_reply(const Engine& engine, Session& session, std::span<const Token> prompt,
                              const ReplyOptions& options, Rng& rng, Writer& output) {
   Reply reply;
@@ -84,17 +80,6 @@ Result<Reply> generate_reply(const Engine& engine, Session& session, std::span<c
   reply.drafts = session.speculation();
   if (reply.drafts.failure != drafts_before.failure) warn(reply.drafts.failure + "; it is not used any more");
   return reply;
-}
-
-std::string drafts_text(const SpeculationStats& stats) {
-  std::string places;
-  for (size_t i = 0; i < stats.drafted.size() && stats.drafted[i] > 0; ++i) {
-    places += fmt::format("{}{}/{}", places.empty() ? "" : ", ", stats.accepted[i], stats.drafted[i]);
-  }
-  std::string text =
-      fmt::format("drafts accepted by place: {}; {:.2f} tokens per step", places, stats.tokens_per_step());
-  if (stats.speedup() > 0) text += fmt::format(", {:.2f} times the speed of single tokens", stats.speedup());
-  return text;
 }
 
 void say_speed(const Reply& reply) {

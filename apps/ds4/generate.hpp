@@ -38,15 +38,9 @@ struct Reply {
 /// Tokens that may be generated after `position`: one place of the context stays free.
 size_t generation_room(uint64_t context, size_t position, size_t wanted);
 
-/// EOS, or the beginning of something that is not the model's to write: a user's message or a new text.
-bool ends_reply(const SpecialTokens& special, Token token);
-
 /// Evaluates the prompt and streams the reply to `output`.
 Result<Reply> generate_reply(const Engine& engine, Session& session, std::span<const Token> prompt,
                              const ReplyOptions& options, Rng& rng, Writer& output);
-
-/// "drafts accepted by place: 140/143, 73/79; 2.49 tokens per step, 1.80 times the speed of single tokens"
-std::string drafts_text(const SpeculationStats& stats);
 
 /// "prefill: ... t/s, generation: ... t/s" on standard error.
 void say_speed(const Reply& reply);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "common/model_run.hpp"
+
 namespace ds4::cli {
 namespace {
 

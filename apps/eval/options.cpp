@@ -18,9 +18,6 @@ Result<void> refuse_cluster(Options&, const std::string&) {
   return fail(ErrorCode::unsupported,
               "this build runs on one machine; it has no --role or other options of a cluster");
 }
-Result<void> refuse_drafts(Options&, const std::string&) {
-  return fail(ErrorCode::unsupported, "this build does not draft tokens ahead; it has no --mtp");
-}
 
 Result<void> set_sequence(Options& o, const std::string& text) {
   o.case_sequence.clear();
@@ -110,7 +107,6 @@ constexpr auto own_rows = std::to_array<Row>({
     {Section::output, "", "--version", nullptr, "show the version",
      [](Options& o, const std::string&) { o.version = true; return Result<void>(); }},
 
-    {Section::refused, "", "--mtp", nullptr, "", refuse_drafts},
     {Section::refused, "", "--role", nullptr, "", refuse_cluster},
     {Section::refused, "", "--layers", nullptr, "", refuse_cluster},
     {Section::refused, "", "--listen", nullptr, "", refuse_cluster},
@@ -122,7 +118,8 @@ constexpr auto own_rows = std::to_array<Row>({
 });
 // clang-format on
 
-constexpr auto rows = cli::join_rows(cli::program_rows<Options, Section>, own_rows);
+constexpr auto rows =
+    cli::join_rows(cli::program_rows<Options, Section>, cli::drafter_rows<Options, Section>, own_rows);
 
 Result<void> check_combinations(const Options& o) {
   if (o.questions > 0 && !o.case_sequence.empty()) {

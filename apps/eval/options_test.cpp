@@ -56,7 +56,7 @@ TEST(EvalOptions, Mistakes) {
 }
 
 TEST(EvalOptions, RefusesWhatIsNotThere) {
-  for (const char* name : {"--mtp", "--role", "--coordinator"}) {
+  for (const char* name : {"--role", "--coordinator"}) {
     const auto o = parse({name, "x"});
     ASSERT_FALSE(o) << name;
     EXPECT_EQ(o.error().code, ErrorCode::unsupported) << name;
@@ -70,7 +70,7 @@ TEST(EvalOptions, HelpShowsEveryOption) {
     if (row.section == Section::refused) continue;
     EXPECT_THAT(page, HasSubstr(row.name));
   }
-  EXPECT_THAT(page, testing::Not(HasSubstr("--mtp")));
+  EXPECT_THAT(page, testing::Not(HasSubstr("--role")));
   EXPECT_THAT(help_page("nonsense", false), HasSubstr("no help topic 'nonsense'"));
 }
 

@@ -105,6 +105,7 @@ TraceHeader trace_header(const Options& options, const std::string& model_path, 
           {"model", model_path},
           {"model_shape", engine.info().variant},
           {"backend", engine.info().backend},
+          {"mtp_draft", text(cli::speculation_options(options).depth)},
           {"ctx", text(state.context_tokens)},
           {"max_tokens", text(options.max_tokens)},
           {"max_prompt_tokens", text(need.largest_prompt)},
@@ -164,6 +165,7 @@ Result<int> evaluate(const Options& options, const std::vector<Item>& items, con
   state.hard_limit_tokens = options.budget.hard_tokens;
   for (const Item& item : items) state.cases.push_back({.item = item});
   DS4_ASSIGN(Session session, engine.create_session(state.context_tokens));
+  cli::prepare_session(session, options);
   say_context(options, engine, need, state.context_tokens);
   std::optional<TraceFile> trace;
   if (!options.trace_path.empty()) {
@@ -173,6 +175,9 @@ Result<int> evaluate(const Options& options, const std::vector<Item>& items, con
   }
   cli::set_interrupt_mode(cli::OnInterrupt::stop_then_exit);
   auto run = run_cases(options, engine, session, state, trace ? &*trace : nullptr);
+  const SpeculationStats& drafts = session.speculation();
+  if (drafts.draft_steps > 0) say(cli::drafts_text(drafts));
+  if (!drafts.failure.empty()) cli::warn(drafts.failure + "; it was not used any more");
   const int printed = print("\n" + format_report(state.rows(), state.cases.size()));
   const std::chrono::duration<double> wall = Clock::now() - begin;
   say(fmt::format("wall time {:.1f} s, loading the model included", wall.count()));

@@ -1,11 +1,13 @@
 #include "runner.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <ctime>
 
 #include "base/error.hpp"
 #include "common/interrupt.hpp"
+#include "common/model_run.hpp"
 #include "grade.hpp"
 #include "prompt.hpp"
 
@@ -13,10 +15,6 @@ namespace ds4::eval {
 namespace {
 
 constexpr uint64_t think_max_context_tokens = 393216;
-
-bool ends_reply(const SpecialTokens& special, Token token) {
-  return token == special.eos || token == special.user || token == special.bos;
-}
 
 /// The place of `token` among the `limit` likeliest ones, from 1, ties by lower id; 0 if it is behind them.
 uint64_t rank_of(std::span<const float> logits, Token token, uint64_t limit) {
@@ -179,30 +177,40 @@ Result<bool> Runner::answer(CaseState& c, const std::vector<Token>& prompt) {
 }
 
 Result<bool> Runner::generate(CaseState& c, ThinkWatch& watch) {
-  const Tokenizer& tokenizer = engine_.tokenizer();
-  const ThinkWatch::RankOfClose rank = [&](uint64_t limit) -> Result<uint64_t> {
-    DS4_ASSIGN(const auto logits, session_.logits());
-    return rank_of(logits, tokenizer.special().think_close, limit);
-  };
-  for (;;) {
+  const SpecialTokens& special = engine_.tokenizer().special();
+  const std::array stops{special.eos, special.user, special.bos};
+  while (c.generated_tokens < c.limit_tokens) {
     if (interrupted_by_user()) return false;
     const uint64_t remaining = c.limit_tokens - c.generated_tokens;
-    DS4_ASSIGN(const std::optional<Token> forced, watch.forced(remaining, rank));
-    Token token = forced.value_or(-1);
-    if (!forced) {
-      DS4_ASSIGN(token, session_.sample(options_.sampling, rng_));
-      if (ends_reply(tokenizer.special(), token)) return true;
+    DS4_ASSIGN(const std::optional<Token> forced,
+               watch.forced(remaining, [&](uint64_t limit) -> Result<uint64_t> {
+                 DS4_ASSIGN(const auto logits, session_.logits());
+                 return rank_of(logits, special.think_close, limit);
+               }));
+    if (forced) {
+      add_token(c, watch, *forced);
+      if (c.generated_tokens < c.limit_tokens) DS4_TRY(session_.eval(*forced));
+      continue;
     }
-    const std::string bytes = tokenizer.decode(token);
-    const bool reasoning = watch.thinking();
-    ++c.generated_tokens;
-    c.output += bytes;
-    watch.generated(c.generated_tokens, remaining, bytes);
-    state_.thinking = watch.thinking();
-    display_.token(state_, bytes, reasoning);
-    if (c.generated_tokens == c.limit_tokens) return true;
-    DS4_TRY(session_.eval(token));
+    DS4_ASSIGN(const auto tokens,
+               session_.generate(options_.sampling, rng_, watch.free_tokens(remaining), stops));
+    for (const Token token : tokens) {
+      if (cli::ends_reply(special, token)) return true;
+      add_token(c, watch, token);
+    }
   }
+  return true;
+}
+
+void Runner::add_token(CaseState& c, ThinkWatch& watch, Token token) {
+  const std::string bytes = engine_.tokenizer().decode(token);
+  const uint64_t remaining = c.limit_tokens - c.generated_tokens;
+  const bool reasoning = watch.thinking();
+  ++c.generated_tokens;
+  c.output += bytes;
+  watch.generated(c.generated_tokens, remaining, bytes);
+  state_.thinking = watch.thinking();
+  display_.token(state_, bytes, reasoning);
 }
 
 Result<void> Runner::record(const CaseState& c, std::string_view status) {

@@ -40,6 +40,7 @@ class Runner {
   /// Evaluates the prompt and generates; false if the user wants something else.
   Result<bool> answer(CaseState& c, const std::vector<Token>& prompt);
   Result<bool> generate(CaseState& c, ThinkWatch& watch);
+  void add_token(CaseState& c, ThinkWatch& watch, Token token);
   bool interrupted_by_user();
   Result<void> record(const CaseState& c, std::string_view status);
 

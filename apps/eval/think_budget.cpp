@@ -1,5 +1,7 @@
 #include "think_budget.hpp"
 
+#include <algorithm>
+
 #include "base/error.hpp"
 
 namespace ds4::eval {
@@ -30,6 +32,12 @@ Result<std::optional<Token>> ThinkWatch::forced(uint64_t remaining, const RankOf
   close_.kind = CloseKind::soft_forced;
   close_.rank = rank;
   return std::optional(close_token_);
+}
+
+uint64_t ThinkWatch::free_tokens(uint64_t remaining) const {
+  if (!thinking_) return remaining;
+  const uint64_t first_limit = std::max(budget_.soft_tokens, budget_.hard_tokens);
+  return remaining > first_limit ? remaining - first_limit : 1;
 }
 
 void ThinkWatch::generated(uint64_t index, uint64_t remaining, std::string_view text) {

@@ -42,6 +42,8 @@ class ThinkWatch {
   /// The token that must come next, or none: then the model chooses. `remaining`: tokens that may still be
   /// generated, this one included. Asks for the rank only where it matters.
   Result<std::optional<Token>> forced(uint64_t remaining, const RankOfClose& rank_of_close);
+  /// How many tokens the model may choose before forced() has to be asked again, when it has just said none.
+  uint64_t free_tokens(uint64_t remaining) const;
   /// A token was generated as number `index` from 1, with the bytes `text`.
   void generated(uint64_t index, uint64_t remaining, std::string_view text);
 

@@ -55,6 +55,15 @@ TEST(ThinkWatch, SeesANaturalEndSplitOverTokens) {
   EXPECT_EQ(watch.close().token_index, 3u);
 }
 
+TEST(ThinkWatch, TellsHowFarTheModelIsFree) {
+  ThinkWatch watch(budget, close_token, true);
+  EXPECT_EQ(watch.free_tokens(1000), 900u);
+  EXPECT_EQ(watch.free_tokens(101), 1u);
+  EXPECT_EQ(watch.free_tokens(100), 1u);
+  watch.generated(1, 100, "</think>");
+  EXPECT_EQ(watch.free_tokens(99), 99u);
+}
+
 TEST(ThinkWatch, PassesOnErrors) {
   ThinkWatch watch(budget, close_token, true);
   const auto result =

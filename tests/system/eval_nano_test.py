@@ -62,6 +62,11 @@ class Eval(unittest.TestCase):
         self.assertRegex(regraded.stdout.decode(),
                          r"regraded 60 cases from .*: passed=58 failed=2 changed=0 unknown=0 parse_errors=0\n$")
 
+    def test_drafts_change_nothing(self):
+        drafter = os.path.join(os.path.dirname(MODEL), "nano-mtp.gguf")
+        result = self.ends(0, *NANO, "--mtp", drafter, "--baseline", BASELINE, pattern="drafts accepted by place")
+        self.assertTrue(report_of(result.stdout)[0].startswith(EXPECTED_SCORE))
+
     def test_gate_fails_on_a_change(self):
         with open(BASELINE, encoding="utf-8") as file:
             changed = file.read().replace("\ngenerated_tokens: ", "\ngenerated_tokens: 1", 1)
@@ -98,9 +103,8 @@ class Eval(unittest.TestCase):
         self.assertIn(b"152 cases are valid", self.ends(0, "--validate-cases", "--suite", "all", model=False).stdout)
 
     def test_wrong_usage(self):
-        result = self.ends(2, "--mtp", "x.gguf", model=False, pattern="does not draft")
+        result = self.ends(2, "--role", "worker", model=False, pattern="one machine")
         self.assertEqual(len(result.stderr.decode().splitlines()), 1)
-        self.ends(2, "--role", "worker", model=False, pattern="one machine")
         self.ends(2, "--suite", "hard", pattern="there are: core, nano, all")
         self.ends(2, "--questions", "93", pattern="there are 92")
         self.ends(2, "--case-sequence", "", pattern="--case-sequence")
@@ -146,6 +150,11 @@ class Eval(unittest.TestCase):
         result = self.ends(0, *NANO, "--case-id", "nano-15", "-c", "40", pattern="its case will be skipped")
         self.assertRegex(result.stdout.decode(), r"SKIPPED: the prompt has \d+ tokens, the context 40\n")
         self.assertRegex(result.stdout.decode(), r"ds4-eval: 0/1 passed, runtime .*\n.*\n +1 SKIPPED ")
+
+    def test_a_full_context_ends_a_reply(self):
+        result = self.ends(1, *NANO, "--case-id", "nano-15", "-c", "91", "--hard-limit-reply-budget", "2",
+                           "--soft-limit-reply-budget", "2", "--trace", self.path("t"), pattern="leaves 20 for its answer")
+        self.assertIn(b" 20 tokens)", result.stdout)
 
     def test_interrupted(self):
         process = subprocess.Popen([PROGRAM, "-m", MODEL, *NANO, "--trace", self.path("t")], stdin=subprocess.DEVNULL,

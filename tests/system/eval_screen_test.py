@@ -32,8 +32,8 @@ class Screen(unittest.TestCase):
         self.socket = os.path.join(self.folder, f"tmux{self.starts}")
         self.addCleanup(subprocess.run, ["tmux", "-S", self.socket, "kill-server"], capture_output=True)
         # The shell stays, so that the screen after the program can be looked at.
-        script = (f"trap : INT; stty -a > {self.folder}/before; {shlex.join(command)} 2> {self.folder}/err; echo status=$?; "
-                  f"stty -a > {self.folder}/after; exec sleep 600")
+        script = (f"trap : INT; stty -a > {self.folder}/before; {shlex.join(command)} 2> {self.folder}/err; status=$?; "
+                  f"stty -a > {self.folder}/after; echo status=$status; exec sleep 600")
         self.tmux("new-session", "-d", "-x", str(columns), "-y", str(rows), f"sh -c {shlex.quote(script)}")
 
     def screen(self):
