@@ -44,17 +44,17 @@ Result<Engine> open_engine(const ProgramOptions& options, const std::string& pat
     return fail(ErrorCode::invalid_argument,
                 "--mtp-draft needs a drafter, and there is none in the model file: name one with --mtp");
   }
-  if (engine.info().steering) say(steering_sentence(options));
   return engine;
 }
 
-void prepare_session(Session& session, const ProgramOptions& options) {
+void prepare_session(Session& session, const Engine& engine, const ProgramOptions& options) {
   session.set_speculation(speculation_options(options));
-  if (const auto scales = steering_scales(options)) session.set_steering(*scales);
+  if (!engine.info().steering) return;
+  session.set_steering(steering_scales(options, engine.info().steering_component).value_or({}));
 }
 
-std::string steering_sentence(const ProgramOptions& options) {
-  const SteeringScales scales = steering_scales(options).value_or({});
+std::string steering_sentence(const Engine& engine, const ProgramOptions& options) {
+  const SteeringScales scales = steering_scales(options, engine.info().steering_component).value_or({});
   return fmt::format("steering by {}: feed-forward {}, attention {}", options.steering_path,
                      scales.feed_forward, scales.attention);
 }

@@ -18,11 +18,11 @@ Result<std::string> describe_memory(const ProgramOptions& options, const std::st
                                     uint64_t context_tokens);
 
 /// Drafts and steering of a new session, as the options ask.
-void prepare_session(Session& session, const ProgramOptions& options);
+void prepare_session(Session& session, const Engine& engine, const ProgramOptions& options);
 SpeculationOptions speculation_options(const ProgramOptions& options);
 
 /// "steering by x.f32: feed-forward 1, attention 0"
-std::string steering_sentence(const ProgramOptions& options);
+std::string steering_sentence(const Engine& engine, const ProgramOptions& options);
 
 /// One sentence about memory: "Flash on cpu (2 threads), context 32768 tokens (110.00 MiB when full), ...".
 std::string context_sentence(const Engine& engine, uint64_t context_tokens);

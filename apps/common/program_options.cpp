@@ -42,11 +42,11 @@ Result<void> set_number(double& target, const char* name, const std::string& tex
   return set_number_of_type(target, name, text, minimum, maximum);
 }
 
-Result<SteeringScales> steering_scales(const ProgramOptions& o) {
+Result<SteeringScales> steering_scales(const ProgramOptions& o, Component made_from) {
   const bool given = o.steering_feed_forward.has_value() || o.steering_attention.has_value();
   SteeringScales scales{o.steering_attention.value_or(0), o.steering_feed_forward.value_or(0)};
   if (!o.steering_path.empty()) {
-    if (!given) scales.feed_forward = 1;
+    if (!given) (made_from == Component::attention ? scales.attention : scales.feed_forward) = 1;
     return scales;
   }
   if (scales.attention == 0 && scales.feed_forward == 0) return scales;

@@ -32,9 +32,10 @@ struct ProgramOptions {
   std::optional<float> steering_feed_forward, steering_attention;
 };
 
-/// Scales as asked for; a file without scales steers the feed-forward parts by 1. invalid_argument for a
-/// scale without a file.
-Result<SteeringScales> steering_scales(const ProgramOptions& options);
+/// Scales as asked for; a file without scales steers the parts that it was made from by 1. invalid_argument
+/// for a scale without a file.
+Result<SteeringScales> steering_scales(const ProgramOptions& options,
+                                       Component made_from = Component::feed_forward);
 
 /// Drafts at a time when a drafter is named and nothing else is said.
 inline constexpr size_t default_draft_depth = 4;

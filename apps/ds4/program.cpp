@@ -89,11 +89,12 @@ int run_with_engine(const Options& options, const std::string& path, const std::
                     const std::vector<std::string>& tool_schemas) {
   const auto engine = open_engine(options, path);
   if (!engine) return failure(engine.error());
+  if (engine->info().steering) say(steering_sentence(*engine, options));
   if (!prompt && options.perplexity_path.empty()) return run_repl(options, *engine, tool_schemas);
 
   auto session = engine->create_session(options.context_tokens);
   if (!session) return failure(session.error());
-  prepare_session(*session, options);
+  prepare_session(*session, *engine, options);
   set_interrupt_mode(OnInterrupt::stop_then_exit);
   if (!options.perplexity_path.empty()) {
     const auto line = measure_perplexity(options, *engine, *session);

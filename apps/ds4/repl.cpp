@@ -48,7 +48,7 @@ class Conversation {
   Result<void> open(uint64_t context_tokens) {
     session_.reset();  // before the new one, so that both are never in memory together
     DS4_ASSIGN(session_, engine_.create_session(context_tokens));
-    prepare_session(*session_, options_);
+    prepare_session(*session_, engine_, options_);
     options_.context_tokens = context_tokens;
     say(context_sentence(engine_, context_tokens));
     say_if_context_is_small(options_.think, context_tokens);
@@ -125,9 +125,10 @@ void Conversation::steer(const std::string& argument) {
   float scale = 0;
   if (const auto set = set_number(scale, "/steer", argument, -100, 100); !set)
     return say_error(set.error().message);
-  options_.steering_feed_forward = scale;
+  const bool attention = engine_.info().steering_component == Component::attention;
+  (attention ? options_.steering_attention : options_.steering_feed_forward) = scale;
   session_->set_steering(steering_scales(options_).value_or({}));
-  say(steering_sentence(options_));
+  say(steering_sentence(engine_, options_));
 }
 
 Next Conversation::command(const std::string& line) {

@@ -6,8 +6,8 @@
 #include <numeric>
 
 #include "base/error.hpp"
-#include "common/atomic_file.hpp"
 #include "common/interrupt.hpp"
+#include "result_files.hpp"
 
 namespace ds4::steer {
 namespace {
@@ -46,12 +46,6 @@ Result<std::vector<float>> capture_mean(const Options& options, const Engine& en
     }
   }
   return mean;
-}
-
-Result<void> write_file(const std::string& path, std::string_view bytes) {
-  DS4_ASSIGN(auto file, cli::AtomicFile::create(path));
-  DS4_TRY(file.write(bytes));
-  return file.commit();
 }
 
 std::string positions_text(const Positions& positions) {
@@ -108,10 +102,12 @@ Result<void> build_directions(const Options& options, const std::string& model_p
                               const std::vector<Prompt>& good, const std::vector<Prompt>& bad,
                               const std::function<void(size_t, size_t)>& progress) {
   const size_t layers = engine.info().layers, width = engine.info().width;
-  if (options.first_layer >= layers) {
-    return fail(ErrorCode::invalid_argument, "--layers begins at {}, but the model's layers are 0 to {}",
-                options.first_layer, layers - 1);
+  const size_t last_layer = options.last_layer.value_or(layers - 1);
+  if (last_layer >= layers || options.first_layer >= layers) {
+    return fail(ErrorCode::invalid_argument, "--layers {}-{}: the model's layers are 0 to {}",
+                options.first_layer, last_layer, layers - 1);
   }
+  DS4_TRY(check_writable({options.out + ".f32", options.out + ".json"}));
   DS4_ASSIGN(auto session, engine.create_session(options.context_tokens));
   DirectionSums sums(layers, width);
   const size_t pairs = std::min(good.size(), bad.size());
@@ -128,7 +124,7 @@ Result<void> build_directions(const Options& options, const std::string& model_p
   directions.width = static_cast<uint32_t>(width);
   directions.values = sums.directions(options.pair_normalize, options.orthogonalize);
   for (size_t l = 0; l < layers; ++l) {
-    if (l >= options.first_layer && l <= options.last_layer) continue;
+    if (l >= options.first_layer && l <= last_layer) continue;
     std::fill_n(directions.values.begin() + static_cast<ptrdiff_t>(l * width), width, 0.0f);
   }
   std::error_code ignored;
@@ -139,14 +135,18 @@ Result<void> build_directions(const Options& options, const std::string& model_p
   directions.pair_normalize = options.pair_normalize;
   directions.orthogonalize = options.orthogonalize;
   directions.positions = positions_text(options.positions);
+  directions.first_layer = static_cast<uint32_t>(options.first_layer);
+  directions.last_layer = static_cast<uint32_t>(last_layer);
+  directions.system = options.system;
   directions.good_file = options.good_path;
   directions.bad_file = options.bad_path;
   directions.prompts_hash = prompts_hash(good, bad);
   directions.note =
       "good minus bad: a negative scale pushes towards the good prompts, a positive one away from them";
-  DS4_TRY(write_file(options.out + ".f32", {reinterpret_cast<const char*>(directions.values.data()),
-                                            directions.values.size() * sizeof(float)}));
-  return write_file(options.out + ".json", steering_json(directions));
+  const std::string json = steering_json(directions);
+  const std::string_view values(reinterpret_cast<const char*>(directions.values.data()),
+                                directions.values.size() * sizeof(float));
+  return write_result({{options.out + ".f32", values}, {options.out + ".json", json}});
 }
 
 }  // namespace ds4::steer

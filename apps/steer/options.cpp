@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/error.hpp"
+#include "result_files.hpp"
 
 namespace ds4::steer {
 namespace {
@@ -143,11 +144,13 @@ Result<Options> parse_options(std::span<const char* const> arguments) {
       DS4_TRY(require(options.good_path, "--good"));
       DS4_TRY(require(options.bad_path, "--bad"));
       DS4_TRY(require(options.out, "--out"));
+      options.out = stem_of(options.out, ".f32", ".json");
       break;
     case Command::sweep:
       DS4_TRY(require(options.direction_path, "--direction"));
       DS4_TRY(require(options.prompts_path, "--prompts"));
       options.steering_path = options.direction_path;
+      options.out = stem_of(options.out, ".csv", ".svg");
       break;
   }
   return options;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,7 +32,8 @@ struct Options : cli::ProgramOptions {
   Component component = Component::feed_forward;
   bool orthogonalize = false, pair_normalize = false;
   Positions positions;
-  size_t first_layer = 0, last_layer = static_cast<size_t>(-1);
+  size_t first_layer = 0;
+  std::optional<size_t> last_layer;  // of the model, unless told
 
   // sweep
   std::string direction_path, prompts_path;

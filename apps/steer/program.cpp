@@ -7,7 +7,6 @@
 
 #include "base/error.hpp"
 #include "build.hpp"
-#include "common/atomic_file.hpp"
 #include "common/console.hpp"
 #include "common/interrupt.hpp"
 #include "common/model_run.hpp"
@@ -16,12 +15,12 @@
 #include "common/visible_text.hpp"
 #include "ds4/version.hpp"
 #include "options.hpp"
+#include "result_files.hpp"
 #include "sweep.hpp"
 
 namespace ds4::steer {
 namespace {
 
-using cli::AtomicFile;
 using cli::say;
 using cli::Writer;
 
@@ -58,17 +57,12 @@ Result<void> build(const Options& options, const std::string& model_path) {
   return {};
 }
 
-Result<void> write_file(const std::string& path, const std::string& text) {
-  DS4_ASSIGN(auto file, AtomicFile::create(path));
-  DS4_TRY(file.write(text));
-  return file.commit();
-}
-
 Result<void> sweep(const Options& options, const std::string& model_path) {
   DS4_ASSIGN(const auto prompts, read_prompts(options.prompts_path));
   DS4_ASSIGN(const Engine engine, cli::open_engine(options, model_path));
   DS4_ASSIGN(const auto directions,
              read_directions(options.direction_path, engine.info().layers, engine.info().width));
+  if (!options.out.empty()) DS4_TRY(check_writable({options.out + ".csv", options.out + ".svg"}));
   Writer output(STDOUT_FILENO);
   cli::ProgressLine line;
   SweepOutput handlers;
@@ -84,10 +78,10 @@ Result<void> sweep(const Options& options, const std::string& model_path) {
   }
   DS4_ASSIGN(const auto rows, run_sweep(options, engine, directions, prompts, handlers));
   if (!options.out.empty()) {
-    DS4_TRY(write_file(options.out + ".csv", sweep_csv(rows)));
     const std::string stem = std::filesystem::path(options.direction_path).stem().string();
-    DS4_TRY(write_file(options.out + ".svg",
-                       sweep_chart(rows, fmt::format("{} on {}", stem, engine.info().variant))));
+    const std::string csv = sweep_csv(rows);
+    const std::string chart = sweep_chart(rows, fmt::format("{} on {}", stem, engine.info().variant));
+    DS4_TRY(write_result({{options.out + ".csv", csv}, {options.out + ".svg", chart}}));
   }
   if (!output.write(sweep_table(rows, prompts.size()))) return output.error("standard output");
   return {};
@@ -96,6 +90,7 @@ Result<void> sweep(const Options& options, const std::string& model_path) {
 }  // namespace
 
 int run_program(std::span<const char* const> arguments) {
+  cli::set_program_name("ds4-steer");
   cli::install_signal_handlers();
   const auto options = parse_options(arguments);
   if (!options) {

@@ -19,8 +19,22 @@ std::string trimmed(const std::string& text) {
   return text.substr(begin, text.find_last_not_of(space) - begin + 1);
 }
 
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
 bool is_word(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0;
+}
+
+// Whether text[begin, end) is a part of a longer number: "-5", "1.5" and "1,021" do not contain 5, 1 or 21.
+bool inside_number(std::string_view text, size_t begin, size_t end) {
+  const auto separates = [](char c) { return c == '.' || c == ','; };
+  if (is_digit(text[begin]) && begin > 0) {
+    if (text[begin - 1] == '-') return true;
+    if (begin > 1 && separates(text[begin - 1]) && is_digit(text[begin - 2])) return true;
+  }
+  return is_digit(text[end - 1]) && end + 1 < text.size() && separates(text[end]) && is_digit(text[end + 1]);
 }
 
 std::string lowered(std::string text) {
@@ -76,7 +90,8 @@ bool contains_expected(const std::string& answer, const std::string& expected) {
   const std::string text = lowered(answer), wanted = lowered(expected);
   for (size_t at = text.find(wanted); at != std::string::npos; at = text.find(wanted, at + 1)) {
     const size_t end = at + wanted.size();
-    if ((at == 0 || !is_word(text[at - 1])) && (end == text.size() || !is_word(text[end]))) return true;
+    const bool whole = (at == 0 || !is_word(text[at - 1])) && (end == text.size() || !is_word(text[end]));
+    if (whole && !inside_number(text, at, end)) return true;
   }
   return false;
 }

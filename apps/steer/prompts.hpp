@@ -31,8 +31,9 @@ struct RenderedTokens {
 RenderedTokens render(const Tokenizer& tokenizer, const std::string& system, const std::string& message,
                       ThinkMode think);
 
-/// Whether the answer contains the expected text with no letter or digit right before or after it; letters
-/// compare without case.
+/// Whether the answer contains the expected text with no letter or digit right before or after it, and not as
+/// a part of a longer number ("5" is not in "-5", "1.5" or "5,000"); letters compare without case.
+/// Precondition: something is expected.
 bool contains_expected(const std::string& answer, const std::string& expected);
 
 }  // namespace ds4::steer

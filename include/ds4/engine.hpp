@@ -43,8 +43,9 @@ struct ModelInfo {
   uint64_t max_context = 0;   // declared, tokens
   uint64_t weight_bytes = 0;  // tensor bytes in the file
   double state_bytes_per_token = 0;
-  bool drafter = false;   // a drafter is loaded and can be used
-  bool steering = false;  // directions are loaded
+  bool drafter = false;                                    // a drafter is loaded and can be used
+  bool steering = false;                                   // directions are loaded
+  Component steering_component = Component::feed_forward;  // the part they were made from, if told
 };
 
 /// What decoding one token has to read.

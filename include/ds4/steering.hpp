@@ -30,12 +30,14 @@ struct SteeringDirections {
   std::string model;       // path of the model file
   std::string model_name;  // its general.name
   Component component = Component::feed_forward;
-  bool thinking = false;            // prompts end with an open reasoning tag
-  bool pair_normalize = false;      // mean of normalised differences of pairs
-  bool orthogonalize = false;       // without what lies along the mean of the bad prompts
-  std::string positions;            // tokens that were averaged: "last", "last 4", "all"
-  std::string good_file, bad_file;  // as given
-  std::string prompts_hash;         // XXH3-128 of both files' prompts, in hexadecimal
+  bool thinking = false;                     // prompts end with an open reasoning tag
+  bool pair_normalize = false;               // mean of normalised differences of pairs
+  bool orthogonalize = false;                // without what lies along the mean of the bad prompts
+  std::string positions;                     // tokens that were averaged: "last", "last 4", "all"
+  uint32_t first_layer = 0, last_layer = 0;  // those that have a direction; 0, 0 where nothing is told
+  std::string system;                        // system text of the prompts
+  std::string good_file, bad_file;           // as given
+  std::string prompts_hash;                  // XXH3-128 of both files' prompts, in hexadecimal
   std::string note;
 };
 

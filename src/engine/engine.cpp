@@ -151,6 +151,7 @@ Result<Engine> Engine::open(const EngineOptions& options) {
   DS4_ASSIGN(auto backend, make_backend(shape, weights, mtp ? &*mtp : nullptr, directions.values, options));
   ModelInfo info = describe(shape, file, backend->info());
   info.steering = !directions.values.empty();
+  info.steering_component = directions.component;
   // The mapping does not move with the object, so the weights' views stay valid.
   return Engine(std::make_shared<const EngineImpl>(
       EngineImpl{std::move(file), std::move(mtp_file), std::move(tokenizer), std::move(backend),

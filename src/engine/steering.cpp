@@ -9,6 +9,8 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <tuple>
+#include <utility>
 
 #include <boost/json.hpp>
 
@@ -40,6 +42,18 @@ std::string text_of(const json::object& object, std::string_view key) {
 bool flag_of(const json::object& object, std::string_view key) {
   const json::value* value = object.if_contains(key);
   return value != nullptr && value->is_bool() && value->get_bool();
+}
+
+std::pair<uint32_t, uint32_t> layers_of(const json::object& object) {
+  const json::value* value = object.if_contains("layers");
+  if (value == nullptr || !value->is_array() || value->get_array().size() != 2) return {};
+  const auto number = [&](size_t i) {
+    const json::value& element = value->get_array()[i];
+    json::error_code error;
+    const auto result = element.to_number<uint32_t>(error);
+    return error ? 0 : result;
+  };
+  return {number(0), number(1)};
 }
 
 // What the file beside the directions tells. Only a contradiction to the model is an error.
@@ -75,6 +89,8 @@ Result<void> read_description(const std::string& path, SteeringDirections& direc
   directions.model = text_of(object, "model");
   directions.model_name = text_of(object, "model_name");
   directions.positions = text_of(object, "positions");
+  std::tie(directions.first_layer, directions.last_layer) = layers_of(object);
+  directions.system = text_of(object, "system");
   directions.prompts_hash = text_of(object, "prompts_xxh3_128");
   directions.note = text_of(object, "note");
   return {};
@@ -87,11 +103,12 @@ std::string steering_json(const SteeringDirections& d) {
       "{{\n  \"format\": \"{}\",\n  \"shape\": [{}, {}],\n  \"component\": \"{}\",\n  \"thinking\": {},\n"
       "  \"pair_normalize\": {},\n  \"orthogonalize_control_mean\": {},\n  \"good_file\": {},\n  "
       "\"bad_file\": {},\n"
-      "  \"model\": {},\n  \"model_name\": {},\n  \"positions\": {},\n  \"prompts_xxh3_128\": {},\n  "
-      "\"note\": {}\n}}\n",
+      "  \"model\": {},\n  \"model_name\": {},\n  \"positions\": {},\n  \"layers\": [{}, {}],\n  "
+      "\"system\": {},\n  \"prompts_xxh3_128\": {},\n  \"note\": {}\n}}\n",
       format_name, d.layers, d.width, d.component == Component::attention ? "attn_out" : "ffn_out",
       d.thinking, d.pair_normalize, d.orthogonalize, quoted(d.good_file), quoted(d.bad_file), quoted(d.model),
-      quoted(d.model_name), quoted(d.positions), quoted(d.prompts_hash), quoted(d.note));
+      quoted(d.model_name), quoted(d.positions), d.first_layer, d.last_layer, quoted(d.system),
+      quoted(d.prompts_hash), quoted(d.note));
 }
 
 Result<SteeringDirections> read_directions(const std::string& path, uint32_t layers, uint32_t width) {

@@ -43,6 +43,9 @@ TEST_F(SteeringFiles, WhatIsWrittenIsRead) {
   d.good_file = "a \"quoted\" name\n";
   d.model_name = "nano";
   d.positions = "last 4";
+  d.first_layer = 1;
+  d.last_layer = 1;
+  d.system = "Be \\ brief.";
   d.prompts_hash = "00ff";
   write(d.values);
   std::ofstream(json) << steering_json(d);
@@ -54,6 +57,9 @@ TEST_F(SteeringFiles, WhatIsWrittenIsRead) {
   EXPECT_EQ(read->good_file, d.good_file);
   EXPECT_EQ(read->model_name, "nano");
   EXPECT_EQ(read->positions, "last 4");
+  EXPECT_EQ(read->first_layer, 1u);
+  EXPECT_EQ(read->last_layer, 1u);
+  EXPECT_EQ(read->system, d.system);
   EXPECT_EQ(read->prompts_hash, "00ff");
 }
 

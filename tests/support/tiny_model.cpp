@@ -370,6 +370,7 @@ Result<void> ModelWriter::write_tensor(const TensorSlot& slot) {
   uint64_t rows = 1;
   for (size_t i = 1; i < dims.size(); ++i) rows *= dims[i];
   const uint64_t rows_per_chunk = std::clamp<uint64_t>(chunk_bytes / bytes_per_row, 1, rows);
+  const auto edit = options_.edit_rows.find(slot.name);
   std::vector<float> row(dims[0]);
   std::vector<std::byte> bytes(rows_per_chunk * bytes_per_row);
   for (uint64_t first = 0; first < rows; first += rows_per_chunk) {
@@ -378,6 +379,7 @@ Result<void> ModelWriter::write_tensor(const TensorSlot& slot) {
     if (is_encodable(type)) {
       for (uint64_t i = 0; i < count; ++i) {
         for (float& value : row) value = values.mean + values.deviation * random.normal();
+        if (edit != options_.edit_rows.end()) edit->second(first + i, row);
         format::encode_row(type, row.data(), dims[0], chunk.data() + i * bytes_per_row);
       }
     } else {

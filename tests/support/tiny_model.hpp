@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -61,6 +63,10 @@ struct TinyModelOptions {
   std::map<std::string, std::vector<uint32_t>> uint_array_keys;
   std::map<std::string, std::vector<float>> float_array_keys;
   std::set<std::string> bad_router_tables;  // tables that name an expert that does not exist
+
+  /// Changes rows of a tensor before they are encoded: (index of the row, its random values). Only for the
+  /// formats that hold encoded values.
+  std::map<std::string, std::function<void(uint64_t row, std::span<float> values)>> edit_rows;
 };
 
 /// Writes the model with all metadata and a byte-level vocabulary: three special tokens, the 256 bytes, the
