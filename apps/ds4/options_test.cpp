@@ -98,12 +98,32 @@ TEST(Options, UnknownAndIncomplete) {
   EXPECT_THAT(error_of({"--temp=1"}), HasSubstr("unknown option '--temp=1'"));
   EXPECT_THAT(error_of({"word"}), HasSubstr("unexpected argument 'word'"));
   EXPECT_THAT(error_of({"-p"}), HasSubstr("-p needs a value"));
-  EXPECT_THAT(error_of({"--mtp", "x"}), HasSubstr("unknown option"));
+  EXPECT_THAT(error_of({"--server", "x"}), HasSubstr("unknown option"));
   EXPECT_THAT(error_of({"--backend", "metal"}), HasSubstr("no backend 'metal'"));
 }
 
 TEST(Options, LogprobsTopKIsClamped) {
   EXPECT_EQ(parse({"--logprobs-top-k", "500"})->logprobs_top_k, 128u);
+}
+
+TEST(Options, SteeringScales) {
+  const auto scales = [](std::vector<const char*> arguments, Component made_from) {
+    return steering_scales(*parse(std::move(arguments)), made_from).value_or({-1000, -1000});
+  };
+  constexpr Component attention = Component::attention, feed_forward = Component::feed_forward;
+  EXPECT_EQ(scales({"--dir-steering-file", "d"}, feed_forward).feed_forward, 1);
+  EXPECT_EQ(scales({"--dir-steering-file", "d"}, feed_forward).attention, 0);
+  EXPECT_EQ(scales({"--dir-steering-file", "d"}, attention).feed_forward, 0);
+  EXPECT_EQ(scales({"--dir-steering-file", "d"}, attention).attention, 1);
+  // A scale that is given stands alone, wherever the directions come from.
+  for (const Component made_from : {attention, feed_forward}) {
+    const SteeringScales given = scales({"--dir-steering-file", "d", "--dir-steering-attn", "-2"}, made_from);
+    EXPECT_EQ(given.attention, -2);
+    EXPECT_EQ(given.feed_forward, 0);
+    EXPECT_EQ(scales({"--dir-steering-file", "d", "--dir-steering-ffn", "0"}, made_from).attention, 0);
+  }
+  EXPECT_EQ(scales({"--dir-steering-ffn", "0"}, feed_forward).feed_forward, 0);
+  EXPECT_THAT(error_of({"--dir-steering-ffn", "1"}), HasSubstr("--dir-steering-ffn needs a direction"));
 }
 
 TEST(Options, HelpTakesAnOptionalTopic) {

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -97,7 +98,7 @@ class BuildDirections : public ::testing::Test {
     return std::all_of(begin, begin + d.width, [](float x) { return x == 0; });
   }
 
-  const std::string folder = ::testing::TempDir() + "steer_build_test";
+  const std::string folder = fmt::format("{}steer_build_test_{}", ::testing::TempDir(), getpid());
   const Engine engine = open();
   Options options;
   std::vector<Prompt> good{{"Briefly: what is salt?", ""}, {"Briefly: what is a cat?", ""}};

@@ -107,6 +107,20 @@ class Conversation(unittest.TestCase):
             terminal.send("/quit\r")
             self.assertEqual(terminal.close(), 0)
 
+    def test_steer_the_part_that_directions_were_made_from(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "a.f32"), "wb") as file:
+                file.write(b"\0" * (6 * 256 * 4))
+            with open(os.path.join(folder, "a.json"), "w", encoding="utf-8") as file:
+                file.write('{"format": "ds4-directional-steering-v1", "component": "attn_out"}')
+            terminal = Terminal("--temp", "0", "--dir-steering-file", os.path.join(folder, "a.f32"))
+            terminal.expect("steering by .*: feed-forward 0, attention 1")
+            terminal.expect("ds4> ")
+            terminal.send("/steer -2.5\r")
+            terminal.expect("steering by .*: feed-forward 0, attention -2.5")
+            terminal.send("/quit\r")
+            self.assertEqual(terminal.close(), 0)
+
     def test_read(self):
         terminal = self.open("--nothink")
         terminal.send("/read /no-such-file\r")
