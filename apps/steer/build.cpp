@@ -142,7 +142,7 @@ Result<void> build_directions(const Options& options, const std::string& model_p
   directions.bad_file = options.bad_path;
   directions.prompts_hash = prompts_hash(good, bad);
   directions.note =
-      "good minus bad: a negative scale pushes towards the good prompts, a positive one away from them";
+      "good minus bad: a negative scale strengthens what a text has of it, 1 removes it, 2 turns it round";
   const std::string json = steering_json(directions);
   const std::string_view values(reinterpret_cast<const char*>(directions.values.data()),
                                 directions.values.size() * sizeof(float));

@@ -164,6 +164,7 @@ TEST_F(BuildDirections, PositionsMatter) {
   }
   EXPECT_NE(results[0], results[1]);
   EXPECT_NE(results[1], results[2]);
+  EXPECT_NE(results[0], results[2]);
   EXPECT_EQ(read().positions, "all");
 }
 

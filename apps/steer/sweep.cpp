@@ -43,14 +43,17 @@ size_t count_words(const std::string& text) {
   return words;
 }
 
-// Mean of d . y over the layers that have a direction.
-double mean_projection(const SteeringDirections& directions, std::span<const float> captured) {
+// Mean of d . y over the layers that have a direction, for y after the edit: (1 - scale d . d) times what was
+// captured.
+double mean_projection(const SteeringDirections& directions, float scale, std::span<const float> captured) {
   double sum = 0;
   size_t layers = 0;
   for (size_t l = 0; l < directions.layers; ++l) {
     const float* d = directions.values.data() + l * directions.width;
     if (std::all_of(d, d + directions.width, [](float x) { return x == 0; })) continue;
-    sum += std::inner_product(d, d + directions.width, captured.data() + l * directions.width, 0.0);
+    const double before =
+        std::inner_product(d, d + directions.width, captured.data() + l * directions.width, 0.0);
+    sum += before * (1 - scale * std::inner_product(d, d + directions.width, d, 0.0));
     ++layers;
   }
   return layers == 0 ? 0 : sum / static_cast<double>(layers);
@@ -73,7 +76,7 @@ Result<std::vector<ScaleRow>> run_sweep(const Options& options, const Engine& en
     for (const Prompt& prompt : prompts) {
       const RenderedTokens rendered = render(engine.tokenizer(), options.system, prompt.text, options.think);
       DS4_ASSIGN(const auto captured, session.capture(rendered.tokens, directions.component, 1));
-      row.projection += mean_projection(directions, captured) / count;
+      row.projection += mean_projection(directions, scale, captured) / count;
       DS4_ASSIGN(const Answer reply, answer(options, engine, session));
       const ParsedReply parsed = parse_reply(reply.text, options.think != ThinkMode::none, false);
       row.words += static_cast<double>(count_words(parsed.content)) / count;

@@ -15,7 +15,7 @@ namespace ds4::steer {
 struct ScaleRow {
   float scale = 0;
   double words = 0, tokens = 0;  // mean length of an answer
-  double projection = 0;  // mean of d . y over layers with a direction, at the last token of the prompts
+  double projection = 0;  // mean of d . y after the edit, over layers with a direction, at the last token
   size_t asked = 0, right = 0;  // prompts with an expected text, and answers that contain it
   size_t cut = 0;               // answers that did not end by themselves
 };

@@ -90,7 +90,7 @@ std::string sweep_chart(const std::vector<ScaleRow>& rows, const std::string& ti
       width, height);
   svg += text_at(width / 2.0, 26, "middle", 18, title);
   svg += panel(rows, 0, "words of an answer", [](const ScaleRow& row) { return row.words; });
-  svg += panel(rows, 1, "projection at the end of the prompt",
+  svg += panel(rows, 1, "projection after steering, at the end of the prompt",
                [](const ScaleRow& row) { return row.projection; });
   if (asked) svg += panel(rows, 2, "right answers, percent", share_right);
   svg += text_at((left + right) / 2.0, height - 6, "middle", 13, "scale");

@@ -67,7 +67,7 @@ TEST(SweepChart, Golden) {
   <circle cx="690.00" cy="60.00" r="3.5" fill="#2563eb"/>
   <text x="690.00" y="248.00" text-anchor="middle" font-size="11" fill="#334155">1</text>
   <polyline points="80.00,145.00 690.00,60.00" fill="none" stroke="#2563eb" stroke-width="2.5"/>
-  <text x="80.00" y="260.00" text-anchor="start" font-size="13" fill="#334155">projection at the end of the prompt</text>
+  <text x="80.00" y="260.00" text-anchor="start" font-size="13" fill="#334155">projection after steering, at the end of the prompt</text>
   <text x="70.00" y="444.00" text-anchor="end" font-size="12" fill="#334155">-1</text>
   <text x="70.00" y="274.00" text-anchor="end" font-size="12" fill="#334155">1</text>
   <line x1="80" y1="440.00" x2="690" y2="440.00" stroke="#e2e8f0" stroke-width="1"/>

@@ -74,10 +74,10 @@ TEST_P(Sweep, ScalesOfTheDirectionsOwnPart) {
   }
 }
 
-// Only one layer has a direction; what its part computes is captured before the edit, and no earlier layer is
-// edited, so the projection is the same at every scale.
+// Only one layer has a direction, and no earlier one is edited: (1 - scale) times the projection without
+// steering.
 TEST_P(Sweep, ProjectionIsTheMeanOfTheLayersWithADirection) {
-  options.scales = {0, 1};
+  options.scales = {-1, 0, 1, 2};
   const auto rows = run_sweep(options, *engine, directions, {{"x", ""}, {"some y", ""}}, {});
   ASSERT_TRUE(rows);
   double expected = 0;
@@ -88,8 +88,8 @@ TEST_P(Sweep, ProjectionIsTheMeanOfTheLayersWithADirection) {
     expected += std::inner_product(y.begin(), y.end(), directions.values.begin(), 0.0) / 2;
   }
   EXPECT_GT(expected, 3);
-  EXPECT_NEAR((*rows)[0].projection, expected, 1e-5);
-  EXPECT_NEAR((*rows)[1].projection, expected, 1e-5);
+  const double along[] = {2 * expected, expected, 0, -expected};
+  for (size_t i = 0; i < 4; ++i) EXPECT_NEAR((*rows)[i].projection, along[i], 1e-5);
 }
 
 TEST_P(Sweep, AttentionKeepsItsScaleWhileFeedForwardIsSwept) {

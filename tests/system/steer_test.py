@@ -121,7 +121,12 @@ class Steer(unittest.TestCase):
         self.write("bad.txt", "".join(f"{q}\n" for q in QUESTIONS + ["And what has no partner?"]))
         result = self.build("some")
         self.assertRegex(result.stderr.decode(), r"6 prompts in .*good\.txt and 7 in .*bad\.txt: the first 6 of both are pairs")
+        self.assertIn(b"6 pairs; wrote", result.stderr)
         self.assertEqual(self.read("some.f32"), self.read("all.f32"))
+        self.write("bad.txt", "".join(f"{q}\n" for q in QUESTIONS[:4]))
+        result = self.build("few")
+        self.assertRegex(result.stderr.decode(), r"6 prompts in .*good\.txt and 4 in .*bad\.txt: the first 4 of both are pairs")
+        self.assertIn(b"4 pairs; wrote", result.stderr)
 
     def test_what_build_refuses(self):
         build = ("build", "--good", self.good, "--bad", self.bad, "-o", self.path("d"))
