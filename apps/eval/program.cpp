@@ -165,7 +165,7 @@ Result<int> evaluate(const Options& options, const std::vector<Item>& items, con
   state.hard_limit_tokens = options.budget.hard_tokens;
   for (const Item& item : items) state.cases.push_back({.item = item});
   DS4_ASSIGN(Session session, engine.create_session(state.context_tokens));
-  cli::prepare_session(session, options);
+  cli::prepare_session(session, engine, options);
   say_context(options, engine, need, state.context_tokens);
   std::optional<TraceFile> trace;
   if (!options.trace_path.empty()) {
