@@ -125,6 +125,11 @@ void say_context(const Options& options, const Engine& engine, const ContextNeed
   say(fmt::format("the largest prompt has {} tokens (case {}), {} may be generated after it",
                   need.largest_prompt, need.case_number, need.budget));
   if (options.context_tokens == 0) return;
+  if (options.think == ThinkMode::max && context < think_max_context_tokens) {
+    cli::warn(fmt::format(
+        "the longest reasoning effort is made for a context of {} tokens or more; this one has {}",
+        think_max_context_tokens, context));
+  }
   if (need.largest_prompt >= context) {
     cli::warn(fmt::format("it does not fit a context of {} tokens: its case will be skipped", context));
   } else if (context - need.largest_prompt < need.budget) {

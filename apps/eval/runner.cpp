@@ -14,8 +14,6 @@
 namespace ds4::eval {
 namespace {
 
-constexpr uint64_t think_max_context_tokens = 393216;
-
 /// The place of `token` among the `limit` likeliest ones, from 1, ties by lower id; 0 if it is behind them.
 uint64_t rank_of(std::span<const float> logits, Token token, uint64_t limit) {
   const auto index = static_cast<size_t>(token);

@@ -21,6 +21,9 @@ struct ContextNeed {
 Result<ContextNeed> context_need(const Options& options, const std::vector<Item>& items,
                                  const Tokenizer& tokenizer);
 
+/// What the longest reasoning effort is made for.
+inline constexpr uint64_t think_max_context_tokens = 393216;
+
 /// How many tokens may be generated for an item.
 uint64_t token_limit(const Options& options, const Item& item);
 

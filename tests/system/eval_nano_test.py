@@ -151,6 +151,9 @@ class Eval(unittest.TestCase):
         self.assertRegex(result.stdout.decode(), r"SKIPPED: the prompt has \d+ tokens, the context 40\n")
         self.assertRegex(result.stdout.decode(), r"ds4-eval: 0/1 passed, runtime .*\n.*\n +1 SKIPPED ")
 
+    def test_small_context_for_the_longest_effort(self):
+        self.ends(0, *NANO, "--case-id", "nano-11", "--think-max", "-c", "4000", pattern="393216 tokens or more; this one")
+
     def test_a_full_context_ends_a_reply(self):
         result = self.ends(1, *NANO, "--case-id", "nano-15", "-c", "91", "--hard-limit-reply-budget", "2",
                            "--soft-limit-reply-budget", "2", "--trace", self.path("t"), pattern="leaves 20 for its answer")
