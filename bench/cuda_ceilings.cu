@@ -3,9 +3,10 @@
 #include <cooperative_groups.h>
 #include <cuda_fp16.h>
 
-#include <cstdio>
+#include <algorithm>
 #include <string>
 
+#include "backend/cuda/device/launch.hpp"
 #include "backend/cuda/gemm/half_gemm.hpp"
 #include "cuda_timing.hpp"
 
@@ -28,14 +29,12 @@ __global__ void read_kernel(const uint4* __restrict__ data, size_t count, uint32
   if (sum == 0x12345678u) *sink = sum;
 }
 
-template <bool early>
+template <bool overlapping>
 __global__ void small_kernel(uint32_t* counters) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  if (early) {
-    asm volatile("griddepcontrol.launch_dependents;");
-    asm volatile("griddepcontrol.wait;" ::: "memory");
+  if (overlapping) {
+    cuda::start_successor();
+    cuda::wait_for_predecessor();
   }
-#endif
   if (threadIdx.x == 0) counters[blockIdx.x] += 1;
 }
 
@@ -44,42 +43,45 @@ __global__ void barrier_kernel(int barriers) {
   for (int i = 0; i < barriers; ++i) grid.sync();
 }
 
+unsigned multiprocessors() {
+  int device = 0, count = 0;
+  require(cudaGetDevice(&device));
+  require(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
+  return static_cast<unsigned>(count);
+}
+
 void read_bandwidth(const Report& report) {
-  constexpr size_t bytes = size_t{8} << 30;
+  constexpr size_t mib = size_t{1} << 20;
+  size_t free_bytes = 0, total_bytes = 0;
+  require(cudaMemGetInfo(&free_bytes, &total_bytes));
+  const size_t bytes = std::min(8192 * mib, free_bytes / 2 / mib * mib);
   const Memory data(bytes), sink(64);
-  for (const int blocks : {132, 264, 528, 1056}) {
+  for (const unsigned blocks_each : {1u, 2u, 4u, 8u}) {
+    const unsigned blocks = blocks_each * multiprocessors();
     const double us = graph_microseconds(2, [&](int, cudaStream_t stream) {
       read_kernel<<<blocks, 512, 0, stream>>>(data.as<uint4>(), bytes / sizeof(uint4), sink.as<uint32_t>());
       return cudaGetLastError();
     });
-    report.add(
-        {"read 8 GiB, " + std::to_string(blocks) + " blocks of 512", us, static_cast<double>(bytes), 0});
+    report.add({"read " + std::to_string(bytes / mib) + " MiB, " + std::to_string(blocks) + " blocks of 512",
+                us, static_cast<double>(bytes), 0});
   }
 }
 
-cudaError_t launch_small(bool programmatic, int blocks, uint32_t* counters, cudaStream_t stream) {
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks));
-  config.blockDim = dim3(128);
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = programmatic ? 1 : 0;
-  return programmatic ? cudaLaunchKernelEx(&config, small_kernel<true>, counters)
-                      : cudaLaunchKernelEx(&config, small_kernel<false>, counters);
-}
-
+// From the start of one kernel to the start of the next, which waits for it.
 void launch_gaps(const Report& report) {
-  const Memory counters(4096);
-  for (const int blocks : {1, 132}) {
-    for (const bool programmatic : {false, true}) {
+  const Memory counters(multiprocessors() * sizeof(uint32_t));
+  for (const unsigned blocks : {1u, multiprocessors()}) {
+    for (const bool overlapping : {false, true}) {
+      if (overlapping && !cuda::can_overlap_kernels()) continue;
       const double us = graph_microseconds(2000, [&](int, cudaStream_t stream) {
-        return launch_small(programmatic, blocks, counters.as<uint32_t>(), stream);
+        if (overlapping) {
+          return cuda::launch(small_kernel<true>, dim3(blocks), 128, 0, stream, counters.as<uint32_t>());
+        }
+        small_kernel<false><<<blocks, 128, 0, stream>>>(counters.as<uint32_t>());
+        return cudaGetLastError();
       });
-      report.add({"dependent kernel of " + std::to_string(blocks) + " blocks in a graph" +
-                      (programmatic ? ", programmatic launch" : ""),
+      report.add({"dependent kernel of " + counted(blocks, "block") + " in a graph" +
+                      (overlapping ? ", programmatic launch" : ""),
                   us, 0, 0});
     }
   }
@@ -87,16 +89,12 @@ void launch_gaps(const Report& report) {
 
 void grid_barriers(const Report& report) {
   constexpr int barriers = 1000;
-  int device = 0, blocks = 0;
-  require(cudaGetDevice(&device));
-  require(cudaDeviceGetAttribute(&blocks, cudaDevAttrMultiProcessorCount, device));
-  for (const int threads : {256, 1024}) {
+  for (const unsigned threads : {256u, 1024u}) {
     int count = barriers;
     void* arguments[] = {&count};
     const double us = graph_microseconds(1, [&](int, cudaStream_t stream) {
       return cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(barrier_kernel),
-                                         dim3(static_cast<unsigned>(blocks)),
-                                         dim3(static_cast<unsigned>(threads)), arguments, 0, stream);
+                                         dim3(multiprocessors()), dim3(threads), arguments, 0, stream);
     });
     report.add({"barrier of the grid, " + std::to_string(threads) + " threads a block", us / barriers, 0, 0});
   }
@@ -122,7 +120,7 @@ void matrix_rate(const Report& report) {
 
 int main(int argc, char** argv) {
   using namespace ds4::bench;
-  const Report report(argc, argv, "ceilings");
+  const Report report(read_options(argc, argv), "ceilings");
   read_bandwidth(report);
   launch_gaps(report);
   grid_barriers(report);

@@ -1,22 +1,24 @@
 // Decoding on a model of the Flash shape without a file: microseconds of a layer of each kind, and what a
 // token of all 43 layers takes by that. Layers have weights of their own, but for the experts, of which a
 // token reads 6 of 256; everything is filled with random numbers, so the tokens mean nothing and a checksum
-// of the logits tells whether two builds compute the same bits. Usage: ds4_cuda_decode_bench [layers [points
-// [ratio]]]; without a ratio all three kinds are measured.
+// of the logits tells whether two builds compute the same bits. Usage: ds4_cuda_decode_bench [--json] [layers
+// [points [ratio]]]; without a ratio all three kinds are measured.
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <deque>
+#include <iterator>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "backend/cuda/pass.hpp"
 #include "backend/cuda/repack/repack.hpp"
 #include "backend/cuda/state/cuda_sequence.hpp"
+#include "cuda_timing.hpp"
 
 namespace ds4::cuda {
 namespace {
@@ -74,14 +76,15 @@ __global__ void fill_cache_kernel(const LayerCache* caches, int layers, uint32_t
   }
 }
 
-/// Owns what it hands out.
-class Memory {
+/// Owns the weights that it hands out, whose magnitudes keep the activations of many layers finite.
+class Weights {
  public:
   uint8_t* take(size_t bytes, Fill fill) {
     const size_t words = (bytes + 3) / 4;
-    buffers_.emplace_back(words + 4, "bench memory");
-    fill_kernel<<<1024, 256>>>(buffers_.back().data(), words, fill, ++seed_);
-    return reinterpret_cast<uint8_t*>(buffers_.back().data());
+    auto* data = arena_.take<uint32_t>(words);
+    fill_kernel<<<1024, 256>>>(data, words, fill, ++seed_);
+    check(cudaGetLastError(), "fill_kernel");
+    return reinterpret_cast<uint8_t*>(data);
   }
   const float* vector(size_t count, Fill fill = Fill::f32_near_one) {
     return reinterpret_cast<const float*>(take(count * 4, fill));
@@ -110,7 +113,7 @@ class Memory {
   }
 
  private:
-  std::deque<DeviceBuffer<uint32_t>> buffers_;
+  bench::Arena arena_;
   uint64_t seed_ = 0;
 };
 
@@ -118,7 +121,7 @@ struct Experts {
   DeviceMatrix gate, up, down;
 };
 
-DeviceLayer make_layer(Memory& memory, const model::ModelShape& s, uint32_t ratio, const Experts& experts) {
+DeviceLayer make_layer(Weights& memory, const model::ModelShape& s, uint32_t ratio, const Experts& experts) {
   const TensorType q8 = TensorType::q8_0, f16 = TensorType::f16;
   DeviceLayer l;
   l.ratio = ratio;
@@ -245,19 +248,54 @@ model::ModelShape flash_layers(uint32_t layers, uint32_t ratio) {
   return shape;
 }
 
+constexpr uint32_t ratios[3] = {0, 4, 128};
+constexpr double layers_of_ratio[3] = {2, 21, 20};
+
+/// Microseconds at one position with some rows in a pass.
 struct Point {
   uint64_t position;
   size_t rows;
   double layer[3] = {}, fixed = 0, head = 0;
+
+  std::string name() const {
+    return "position " + std::to_string(position) + ", " + bench::counted(rows, "row");
+  }
 };
 
-void measure(std::vector<Point>& points, uint32_t many, int only_ratio) {
-  constexpr uint32_t ratios[3] = {0, 4, 128};
+void print_layer(const bench::Report& report, const Point& point, int kind, uint64_t checksum) {
+  const std::string name = "layer of ratio " + std::to_string(ratios[kind]) + ", " + point.name();
+  std::printf(report.json() ? "{\"name\":\"%s\",\"us\":%.3f,\"checksum\":\"%016llx\"}\n"
+                            : "%-44s %8.2f us, checksum of the logits %016llx\n",
+              name.c_str(), point.layer[kind], static_cast<unsigned long long>(checksum));
+  std::fflush(stdout);
+}
+
+void print_token(const bench::Report& report, const Point& point) {
+  double layers = 0;
+  for (int kind = 0; kind < 3; ++kind) layers += layers_of_ratio[kind] * point.layer[kind];
+  const double token = layers + point.fixed + point.head;
+  std::printf(report.json() ? "{\"name\":\"token, %s\",\"us\":%.1f,\"layers_us\":%.1f,\"fixed_us\":%.1f,"
+                              "\"logits_us\":%.1f,\"tokens_per_s\":%.1f}\n"
+                            : "token, %s: %.0f us, of that 43 layers %.0f us, fixed %.0f us, logits %.0f us: "
+                              "%.1f tokens/s\n",
+              point.name().c_str(), token, layers, point.fixed, point.head,
+              static_cast<double>(point.rows) * 1e6 / token);
+  std::fflush(stdout);
+}
+
+struct Plan {
+  uint32_t layers = 8;
+  std::vector<Point> points = {{2000, 1}, {32000, 1}, {2000, 4}, {2000, 16}};
+  std::optional<uint32_t> only_ratio;
+};
+
+void measure(const bench::Report& report, Plan& plan) {
+  const uint32_t many = plan.layers;
   constexpr uint32_t few = 2;
   cudaStream_t stream = nullptr;
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
   const model::ModelShape flash = flash_layers(1, 0);
-  Memory shared;
+  Weights shared;
   const TensorType iq2 = TensorType::iq2_xxs, q2 = TensorType::q2_k;
   const Experts experts = {shared.matrix(iq2, flash.experts * flash.expert_width, flash.width),
                            shared.matrix(iq2, flash.experts * flash.expert_width, flash.width),
@@ -270,14 +308,14 @@ void measure(std::vector<Point>& points, uint32_t many, int only_ratio) {
   weights.hc_head = shared.mixer(4, flash.width);
   weights.embedding = shared.matrix(TensorType::f16, 16, flash.width);
   for (int kind = 0; kind < 3; ++kind) {
-    if (only_ratio >= 0 && ratios[kind] != static_cast<uint32_t>(only_ratio)) continue;
-    Memory memory;
+    if (plan.only_ratio.value_or(ratios[kind]) != ratios[kind]) continue;
+    Weights memory;
     weights.layers.clear();
     for (uint32_t l = 0; l < many; ++l) {
       weights.layers.push_back(make_layer(memory, flash, ratios[kind], experts));
     }
     check(cudaDeviceSynchronize(), "weights");
-    for (Point& point : points) {
+    for (Point& point : plan.points) {
       double time[2];
       uint64_t hash = 0;
       for (const bool all : {false, true}) {
@@ -293,40 +331,58 @@ void measure(std::vector<Point>& points, uint32_t many, int only_ratio) {
       }
       point.layer[kind] = (time[1] - time[0]) / (many - few);
       point.fixed = time[0] - few * point.layer[kind];
-      std::printf("ratio %3u position %6llu rows %2zu: layer %7.2f us, checksum %016llx\n", ratios[kind],
-                  static_cast<unsigned long long>(point.position), point.rows, point.layer[kind],
-                  static_cast<unsigned long long>(hash));
-      std::fflush(stdout);
+      print_layer(report, point, kind, hash);
     }
   }
   check(cudaStreamDestroy(stream), "stream");
+}
+
+std::optional<uint32_t> number(const std::string& text) {
+  uint32_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+/// Nothing if an argument is no number or out of range.
+std::optional<Plan> make_plan(const std::vector<std::string>& arguments) {
+  Plan plan;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::optional<uint32_t> value = number(arguments[i]);
+    if (!value) return std::nullopt;
+    if (i == 0) {
+      if (*value < 3 || *value > 43) return std::nullopt;
+      plan.layers = *value;
+    } else if (i == 1) {
+      if (*value < 1 || *value > plan.points.size()) return std::nullopt;
+      plan.points.resize(*value);
+    } else {
+      if (std::find(std::begin(ratios), std::end(ratios), *value) == std::end(ratios)) return std::nullopt;
+      plan.only_ratio = *value;
+    }
+  }
+  return plan;
 }
 
 }  // namespace
 }  // namespace ds4::cuda
 
 int main(int argc, char** argv) {
-  using ds4::cuda::Point;
-  int count = 0;
-  if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
-    std::printf("no CUDA device: nothing measured\n");
-    return 0;
+  const ds4::bench::Options options = ds4::bench::read_options(argc, argv, 3);
+  std::optional<ds4::cuda::Plan> plan = ds4::cuda::make_plan(options.arguments);
+  if (!plan) {
+    std::fprintf(stderr, "%s: expected 3 to 43 layers, then 1 to 4 points, then ratio 0, 4 or 128\n",
+                 argv[0]);
+    return 2;
   }
-  std::vector<Point> points = {{2000, 1}, {32000, 1}, {2000, 4}, {2000, 16}};
-  const uint32_t layers = argc > 1 ? static_cast<uint32_t>(std::atoi(argv[1])) : 8;
-  if (layers < 3 || layers > 43) return 2;
-  if (argc > 2) points.resize(std::min<size_t>(points.size(), static_cast<size_t>(std::atoi(argv[2]))));
+  const ds4::bench::Report report(options, "decoding layers of the Flash shape");
   try {
-    ds4::cuda::measure(points, layers, argc > 3 ? std::atoi(argv[3]) : -1);
+    ds4::cuda::measure(report, *plan);
   } catch (const ds4::cuda::CudaFailure& failure) {
     std::fprintf(stderr, "%s\n", failure.error.message.c_str());
     return 1;
   }
-  for (const Point& p : points) {
-    const double token = 2 * p.layer[0] + 21 * p.layer[1] + 20 * p.layer[2] + p.fixed + p.head;
-    std::printf("position %6llu rows %2zu: 43 layers %.0f us, fixed %.0f us, logits %.0f us: %.1f tokens/s\n",
-                static_cast<unsigned long long>(p.position), p.rows, token - p.fixed - p.head, p.fixed,
-                p.head, static_cast<double>(p.rows) * 1e6 / token);
-  }
+  if (plan->only_ratio) return 0;
+  for (const ds4::cuda::Point& point : plan->points) ds4::cuda::print_token(report, point);
   return 0;
 }

@@ -1,37 +1,23 @@
 // Expert products of a prefill pass at Flash shapes: microseconds of a layer, GB/s of weights and TFLOP/s.
 #include <algorithm>
-#include <cstdio>
 #include <random>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "backend/cuda/gemm/half_experts.hpp"
-#include "backend/cuda/repack/repack.hpp"
+#include "cuda_matrix.hpp"
 #include "cuda_timing.hpp"
 
 namespace ds4::cuda {
 namespace {
 
+using bench::Matrix;
+using bench::matrix_bytes;
 using bench::Memory;
-using bench::require;
 using format::TensorType;
 
 constexpr uint32_t experts = 256, top = 6, width = 4096, features = 2048, max_tokens = 4096;
-
-class Matrix {
- public:
-  Matrix(TensorType type, uint32_t rows, uint32_t cols)
-      : quants_(plane_bytes(type, rows, cols, Plane::quants)),
-        scales_(plane_bytes(type, rows, cols, Plane::scales)),
-        extras_(plane_bytes(type, rows, cols, Plane::extras)) {
-    device = {type, rows, cols, quants_.as<uint8_t>(), scales_.as<uint8_t>(), extras_.as<uint8_t>()};
-  }
-  DeviceMatrix device;
-
- private:
-  Memory quants_, scales_, extras_;
-};
 
 /// Experts of tokens: at random, or the first ones for every token.
 std::vector<int32_t> choices(bool same) {
@@ -47,10 +33,6 @@ std::vector<int32_t> choices(bool same) {
   return ids;
 }
 
-double matrix_bytes(TensorType type, double rows, uint32_t cols) {
-  return rows * static_cast<double>(format::row_bytes(type, cols));
-}
-
 struct Case {
   TensorType gate, down;
   std::vector<uint32_t> token_counts;
@@ -61,10 +43,9 @@ struct Case {
 void run_case(const bench::Report& report, const Case& c) {
   constexpr int launches = 3;  // the weights of one layer exceed L2 many times
   const std::vector<int32_t> host_ids = choices(c.same);
-  const Memory ids(host_ids.size() * 4), weights(host_ids.size() * 4), x(size_t{max_tokens} * width * 2),
-      out(size_t{max_tokens} * width * 4),
-      scratch(half_experts_scratch_bytes(max_tokens, experts, top, width, features));
-  require(cudaMemcpy(ids.as<int32_t>(), host_ids.data(), host_ids.size() * 4, cudaMemcpyHostToDevice));
+  const Memory ids = bench::upload(host_ids), weights(host_ids.size() * 4), x(size_t{max_tokens} * width * 2),
+               out(size_t{max_tokens} * width * 4),
+               scratch(half_experts_scratch_bytes(max_tokens, experts, top, width, features));
   const Matrix gate(c.gate, experts * features, width), up(c.gate, experts * features, width),
       down(c.down, experts * width, features), shared_gate(TensorType::q8_0, features, width),
       shared_up(TensorType::q8_0, features, width), shared_down(TensorType::q8_0, width, features);
@@ -91,8 +72,8 @@ void run_case(const bench::Report& report, const Case& c) {
     bench::Line line;
     line.name = "experts " + std::string(format::type_name(c.gate)) + " " +
                 std::string(format::type_name(c.down)) + (c.same ? ", all the same" : "") +
-                (c.kernel == HalfGemmKernel::best ? "" : ", portable") + ", " + std::to_string(tokens) +
-                " tokens";
+                (c.kernel == HalfGemmKernel::best ? "" : ", portable") + ", " +
+                bench::counted(tokens, "token");
     line.microseconds = bench::graph_microseconds(
         launches, [&](int, cudaStream_t stream) { return half_experts(a, stream, c.kernel); });
     line.bytes = 2 * matrix_bytes(c.gate, touched * features, width) +
@@ -108,12 +89,8 @@ void run_case(const bench::Report& report, const Case& c) {
 
 int main(int argc, char** argv) {
   using namespace ds4::cuda;
-  int count = 0;
-  if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
-    std::printf("no CUDA device: nothing measured\n");
-    return 0;
-  }
-  const ds4::bench::Report report(argc, argv, "expert products of a prefill pass, Flash, shared expert Q8_0");
+  const ds4::bench::Report report(ds4::bench::read_options(argc, argv),
+                                  "expert products of a prefill pass, Flash, shared expert Q8_0");
   const TensorType iq2 = TensorType::iq2_xxs, q2 = TensorType::q2_k;
   run_case(report, {iq2, q2, {1, 16, 64, 256, 512, 1024, 2048, 4096}});
   run_case(report, {iq2, q2, {256, 4096}, true});

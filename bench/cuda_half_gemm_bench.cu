@@ -1,7 +1,6 @@
 // Dense F16 products of CUDA prefill at Flash shapes, with the conversion of their weights: microseconds and
 // TFLOP/s, for single products and for all of a layer. Launches rotate among weights that together exceed L2.
 #include <algorithm>
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
@@ -179,11 +178,6 @@ void run(const Report& report) {
 }  // namespace ds4::bench
 
 int main(int argc, char** argv) {
-  int count = 0;
-  if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
-    std::printf("no CUDA device: nothing measured\n");
-    return 0;
-  }
-  ds4::bench::run(ds4::bench::Report(argc, argv, "dense products of prefill"));
+  ds4::bench::run(ds4::bench::Report(ds4::bench::read_options(argc, argv), "dense products of prefill"));
   return 0;
 }

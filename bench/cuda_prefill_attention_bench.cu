@@ -16,17 +16,10 @@ namespace {
 
 using namespace ds4::cuda;
 using ds4::bench::Memory;
+using ds4::bench::upload;
 
 constexpr uint32_t heads = 64, index_heads = 64, top_k = 512, chunk = 4096;
 constexpr int launches = 3;
-
-template <class T>
-Memory upload(const std::vector<T>& values) {
-  Memory memory(values.size() * sizeof(T));
-  ds4::bench::require(
-      cudaMemcpy(memory.as<T>(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
-  return memory;
-}
 
 // The tokens that a row of the table is about.
 struct Stretch {
@@ -147,7 +140,7 @@ void bench_indexer(const ds4::bench::Report& report, const Stretch& stretch) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const ds4::bench::Report report(argc, argv,
+  const ds4::bench::Report report(ds4::bench::read_options(argc, argv),
                                   "prefill attention and indexer, Flash, 4096 tokens (2048 to 2k)");
   for (const uint64_t context : {2048u, 8192u, 32768u, 131072u}) {
     const auto tokens = static_cast<uint32_t>(std::min<uint64_t>(context, chunk));

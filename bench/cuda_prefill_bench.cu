@@ -1,174 +1,137 @@
-// Time of the parts of a prefill chunk that are bound by memory: hyper connections, caches, embedding. The
-// ceiling is a device-to-device copy, counted as bytes read plus bytes written.
+// Parts of a prefill chunk that are bound by memory: hyper connections, caches, embedding. A copy from device
+// to device, counted as bytes read plus bytes written, shows what reading and writing together can reach.
 #include <cuda_fp16.h>
-#include <cuda_runtime.h>
 
-#include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "backend/cuda/hc/prefill_hyper_connection.hpp"
 #include "backend/cuda/prefill/embed.hpp"
 #include "backend/cuda/prefill/prefill_caches.hpp"
+#include "cuda_timing.hpp"
 
 namespace {
 
 using namespace ds4::cuda;
+using ds4::bench::Arena;
+using ds4::bench::counted;
+using ds4::bench::Report;
+using ds4::format::TensorType;
 
-void require(cudaError_t status) {
-  if (status == cudaSuccess) return;
-  fprintf(stderr, "CUDA: %s\n", cudaGetErrorString(status));
-  exit(1);
+void measure(const Report& report, const std::string& name, double bytes,
+             const std::function<cudaError_t(cudaStream_t)>& launch) {
+  constexpr int launches = 5;
+  const double microseconds =
+      ds4::bench::graph_microseconds(launches, [&](int, cudaStream_t stream) { return launch(stream); });
+  report.add({name, microseconds, bytes, 0});
 }
 
-template <class T>
-T* allocate(size_t count) {
-  T* data = nullptr;
-  require(cudaMalloc(reinterpret_cast<void**>(&data), count * sizeof(T)));
-  return data;
+void copy(const Report& report) {
+  constexpr size_t bytes = size_t{512} << 20;
+  const ds4::bench::Memory from(bytes), to(bytes);
+  measure(report, "copy of 512 MiB", 2.0 * bytes, [&](cudaStream_t stream) {
+    return cudaMemcpyAsync(to.as<void>(), from.as<void>(), bytes, cudaMemcpyDeviceToDevice, stream);
+  });
 }
 
-__global__ void fill_f32(float* data, size_t count) {
-  for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < count;
-       i += size_t{gridDim.x} * blockDim.x) {
-    data[i] = static_cast<float>((i * 2654435761u >> 8) % 2001) * 1e-3f - 1.0f;
-  }
-}
-
-__global__ void fill_f16(__half* data, size_t count) {
-  for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < count;
-       i += size_t{gridDim.x} * blockDim.x) {
-    data[i] = __float2half(static_cast<float>((i * 2654435761u >> 8) % 2001) * 1e-3f - 1.0f);
-  }
-}
-
-float* floats(size_t count) {
-  float* data = allocate<float>(count);
-  fill_f32<<<1024, 256>>>(data, count);
-  return data;
-}
-
-double median_us(const std::function<void()>& work) {
-  cudaEvent_t begin, end;
-  require(cudaEventCreate(&begin));
-  require(cudaEventCreate(&end));
-  std::vector<double> times;
-  for (int i = 0; i < 25; ++i) {
-    require(cudaEventRecord(begin));
-    work();
-    require(cudaEventRecord(end));
-    require(cudaEventSynchronize(end));
-    float ms = 0;
-    require(cudaEventElapsedTime(&ms, begin, end));
-    if (i >= 5) times.push_back(ms * 1e3);
-  }
-  std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
-  return times[times.size() / 2];
-}
-
-double ceiling = 1;
-
-void report(const char* name, uint32_t tokens, double bytes, const std::function<void()>& work) {
-  const double us = median_us(work), rate = bytes / us * 1e-3;
-  printf("%-28s %5u tokens %8.1f us %7.0f GB/s %4.0f %%\n", name, tokens, us, rate, 100 * rate / ceiling);
-}
-
-void hyper_connections(uint32_t tokens, uint32_t d) {
+void hyper_connections(const Report& report, uint32_t tokens, uint32_t d) {
+  Arena arena;
   const size_t n = tokens;
-  PrefillStreams b{floats(n * 4 * d), floats(prefill_mix_partials(tokens, d)), floats(n * 24), tokens, d};
-  float *out = floats(n * d), *norm = floats(d), *scale = floats(3), *base = floats(24);
-  __half *high = allocate<__half>(n * d), *low = allocate<__half>(n * d),
-         *fn = allocate<__half>(size_t{24} * 4 * d);
-  fill_f16<<<256, 256>>>(fn, size_t{24} * 4 * d);
-  DeviceMixer mixer{{ds4::format::TensorType::f16, 24, 4 * d, reinterpret_cast<uint8_t*>(fn)}, scale, base};
+  const PrefillStreams b{arena.take<float>(n * 4 * d), arena.take<float>(prefill_mix_partials(tokens, d)),
+                         arena.take<float>(n * 24), tokens, d};
+  const auto *out = arena.take<float>(n * d), *norm = arena.take<float>(d);
+  auto *high = arena.take<__half>(n * d), *low = arena.take<__half>(n * d);
+  DeviceMixer mixer;
+  mixer.fn = {TensorType::f16, 24, 4 * d, arena.take<uint8_t>(size_t{24} * 4 * d * sizeof(__half))};
+  mixer.scale = arena.take<float>(3);
+  mixer.base = arena.take<float>(24);
   const double streams = static_cast<double>(n) * 4 * d * 4, row = static_cast<double>(n) * d * 4;
-  report("mix", tokens, streams, [&] { require(prefill_leave_and_mix(b, nullptr, &mixer, nullptr)); });
-  report("leave", tokens, 2 * streams + row,
-         [&] { require(prefill_leave_and_mix(b, out, nullptr, nullptr)); });
-  report("leave and mix", tokens, 2 * streams + row,
-         [&] { require(prefill_leave_and_mix(b, out, &mixer, nullptr)); });
-  report("enter", tokens, streams + row / 2,
-         [&] { require(prefill_enter(b, norm, {high, nullptr, nullptr}, nullptr)); });
-  report("enter, two planes", tokens, streams + row,
-         [&] { require(prefill_enter(b, norm, {high, low, nullptr}, nullptr)); });
-  for (void* p :
-       {(void*)b.streams, (void*)b.partial, (void*)b.weights, (void*)out, (void*)high, (void*)low, (void*)fn})
-    cudaFree(p);
+  const std::string suffix = ", width " + std::to_string(d) + ", " + counted(tokens, "token");
+  measure(report, "mix" + suffix, streams,
+          [&](cudaStream_t stream) { return prefill_leave_and_mix(b, nullptr, &mixer, stream); });
+  measure(report, "leave" + suffix, 2 * streams + row,
+          [&](cudaStream_t stream) { return prefill_leave_and_mix(b, out, nullptr, stream); });
+  measure(report, "leave and mix" + suffix, 2 * streams + row,
+          [&](cudaStream_t stream) { return prefill_leave_and_mix(b, out, &mixer, stream); });
+  measure(report, "enter" + suffix, streams + row / 2,
+          [&](cudaStream_t stream) { return prefill_enter(b, norm, {high, nullptr, nullptr}, stream); });
+  measure(report, "enter, two planes" + suffix, streams + row,
+          [&](cudaStream_t stream) { return prefill_enter(b, norm, {high, low, nullptr}, stream); });
 }
 
-void caches(uint32_t tokens, uint32_t ratio, uint64_t position) {
-  const size_t n = tokens;
+uint8_t** page_table(Arena& arena, size_t pages, size_t row_bytes) {
+  auto* data = arena.take<uint8_t>(pages * rows_per_page * row_bytes);
+  std::vector<uint8_t*> table(pages);
+  for (size_t p = 0; p < pages; ++p) table[p] = data + p * rows_per_page * row_bytes;
+  return arena.upload(table);
+}
+
+void caches(const Report& report, uint32_t tokens, uint32_t ratio, uint64_t position) {
+  Arena arena;
+  const size_t n = tokens, rows = ratio == 0 ? 0 : (position + n) / ratio, pages = rows / rows_per_page + 1;
+  const size_t slots = ratio == 0 ? 0 : static_cast<size_t>(compressor_slots(static_cast<int>(ratio)));
   LayerCache cache;
-  cache.ring = allocate<uint8_t>(size_t{ring_slots} * attention_row_bytes);
-  const size_t rows = ratio == 0 ? 0 : (position + n) / ratio, pages = rows / rows_per_page + 1;
-  uint8_t* packed = allocate<uint8_t>(pages * rows_per_page * attention_row_bytes);
-  uint8_t* packed_index = allocate<uint8_t>(pages * rows_per_page * index_row_bytes);
-  std::vector<uint8_t*> table(pages), index_table(pages);
-  for (size_t p = 0; p < pages; ++p) {
-    table[p] = packed + p * rows_per_page * attention_row_bytes;
-    index_table[p] = packed_index + p * rows_per_page * index_row_bytes;
-  }
-  uint8_t** tables = allocate<uint8_t*>(2 * pages);
-  require(cudaMemcpy(tables, table.data(), pages * 8, cudaMemcpyHostToDevice));
-  require(cudaMemcpy(tables + pages, index_table.data(), pages * 8, cudaMemcpyHostToDevice));
-  cache.pages = tables;
-  cache.index_pages = tables + pages;
-  cache.values = floats(131072);
-  cache.scores = floats(131072);
-  cache.index_values = floats(4096);
-  cache.index_scores = floats(4096);
-  LayerCache* device = allocate<LayerCache>(1);
-  require(cudaMemcpy(device, &cache, sizeof cache, cudaMemcpyHostToDevice));
+  cache.ring = arena.take<uint8_t>(size_t{ring_slots} * attention_row_bytes);
+  cache.pages = page_table(arena, pages, attention_row_bytes);
+  cache.index_pages = page_table(arena, pages, index_row_bytes);
+  cache.values = arena.take<float>(slots * 1024);
+  cache.scores = arena.take<float>(slots * 1024);
+  cache.index_values = arena.take<float>(slots * 256);
+  cache.index_scores = arena.take<float>(slots * 256);
   PrefillCaches u;
-  u.cache = device;
+  u.cache = arena.upload(std::vector<LayerCache>{cache});
   u.position = position;
   u.tokens = tokens;
   u.ratio = ratio;
-  u.frequencies = floats(32);
-  u.q_low = floats(n * 1024);
-  u.q_norm = floats(1024);
+  u.frequencies = arena.take<float>(32);
+  u.q_low = arena.take<float>(n * 1024);
+  u.q_norm = arena.take<float>(1024);
   u.q_rank = 1024;
-  u.q_low_half = allocate<__half>(n * 1024);
-  u.kv = floats(n * 512);
-  u.kv_norm = floats(512);
-  const CompressorJob job{floats(n * 1024), floats(n * 1024), floats(131072), floats(512)};
-  u.compressor = u.index_compressor = job;
-  u.rows = allocate<__half>((127 + n + rows) * 512);
+  u.q_low_half = arena.take<__half>(n * 1024);
+  u.kv = arena.take<float>(n * 512);
+  u.kv_norm = arena.take<float>(512);
+  const auto compressor = [&](size_t width, size_t dim) {
+    return CompressorJob{arena.take<float>(n * width), arena.take<float>(n * width),
+                         arena.take<float>(ratio * width), arena.take<float>(dim)};
+  };
+  u.compressor = compressor(1024, 512);
+  u.index_compressor = compressor(256, 128);
+  u.rows = arena.take<__half>((prefill_older_rows(position) + n + rows) * 512);
   const double width = ratio == 4 ? 1024 + 256 : ratio == 128 ? 512 : 0;
   const double bytes = static_cast<double>(n) * (4096 + 2048 + 2048 + 1024 + 8 * width) +
                        static_cast<double>(rows) * (584 + 1024 + (ratio == 4 ? 68 : 0));
-  char name[64];
-  snprintf(name, sizeof name, "caches, ratio %u at %llu", ratio, static_cast<unsigned long long>(position));
-  report(name, tokens, bytes, [&] { require(prefill_update_caches(u, nullptr)); });
+  measure(report,
+          "caches, ratio " + std::to_string(ratio) + " at " + std::to_string(position) + ", " +
+              counted(tokens, "token"),
+          bytes, [&](cudaStream_t stream) { return prefill_update_caches(u, stream); });
+}
+
+void embedding(const Report& report) {
+  constexpr uint32_t tokens = 4096, width = 4096, vocabulary = 4096;
+  Arena arena;
+  const DeviceMatrix table{TensorType::f16, vocabulary, width,
+                           arena.take<uint8_t>(size_t{vocabulary} * width * sizeof(__half))};
+  std::vector<RowInfo> infos(tokens);
+  for (uint32_t i = 0; i < tokens; ++i) infos[i].token = static_cast<int32_t>(i * 7 % vocabulary);
+  const RowInfo* rows = arena.upload(infos);
+  auto* streams = arena.take<float>(size_t{tokens} * 4 * width);
+  measure(report, "embedding, " + counted(tokens, "token"), double{tokens} * width * (2 + 4 * 4),
+          [&](cudaStream_t stream) { return embed_tokens(table, rows, tokens, streams, stream); });
 }
 
 }  // namespace
 
-int main() {
-  constexpr size_t copy_bytes = size_t{512} << 20;
-  uint8_t *from = allocate<uint8_t>(copy_bytes), *to = allocate<uint8_t>(copy_bytes);
-  fill_f32<<<1024, 256>>>(reinterpret_cast<float*>(from), copy_bytes / 4);
-  ceiling = 2.0 * copy_bytes * 1e-3 /
-            median_us([&] { require(cudaMemcpyAsync(to, from, copy_bytes, cudaMemcpyDeviceToDevice)); });
-  printf("device-to-device copy: %.0f GB/s\n", ceiling);
-  for (const uint32_t tokens : {4096u, 2048u, 512u, 64u}) hyper_connections(tokens, 4096);
-  hyper_connections(4096, 7168);
+int main(int argc, char** argv) {
+  const Report report(ds4::bench::read_options(argc, argv),
+                      "memory-bound parts of prefill, Flash (and hyper connections of Pro)");
+  copy(report);
+  for (const uint32_t tokens : {4096u, 2048u, 512u, 64u}) hyper_connections(report, tokens, 4096);
+  hyper_connections(report, 4096, 7168);
   for (const uint32_t ratio : {0u, 4u, 128u}) {
-    for (const uint64_t position : {uint64_t{0}, uint64_t{28672}}) caches(4096, ratio, position);
+    for (const uint64_t position : {uint64_t{0}, uint64_t{28672}}) caches(report, 4096, ratio, position);
   }
-  caches(64, 4, 28672);
-  __half* table = allocate<__half>(size_t{4096} * 4096);
-  fill_f16<<<1024, 256>>>(table, size_t{4096} * 4096);
-  std::vector<RowInfo> rows(4096);
-  for (size_t i = 0; i < rows.size(); ++i) rows[i].token = static_cast<int32_t>(i * 7 % 4096);
-  RowInfo* device_rows = allocate<RowInfo>(rows.size());
-  require(cudaMemcpy(device_rows, rows.data(), rows.size() * sizeof(RowInfo), cudaMemcpyHostToDevice));
-  float* streams = allocate<float>(size_t{4096} * 4 * 4096);
-  report("embedding", 4096, 4096.0 * 4096 * 18, [&] {
-    require(embed_tokens({ds4::format::TensorType::f16, 4096, 4096, reinterpret_cast<uint8_t*>(table)},
-                         device_rows, 4096, streams, nullptr));
-  });
+  caches(report, 64, 4, 28672);
+  embedding(report);
   return 0;
 }

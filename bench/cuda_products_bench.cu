@@ -1,11 +1,7 @@
-// Products of the CUDA backend at Flash shapes: microseconds, GB/s of weights and the share of the read rate
-// of an H200 (4,515 GB/s). Launches run in one graph over weights that together exceed L2, so that all bytes
-// come from memory.
+// Products of CUDA decoding at Flash shapes: dense ones, rounding of their inputs, routed experts with the
+// shared one. Launches run in one graph over weights that together exceed L2, so that all bytes come from
+// memory.
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
-#include <functional>
-#include <memory>
 #include <random>
 #include <set>
 #include <string>
@@ -14,71 +10,21 @@
 #include "backend/cuda/gemv/gemv.hpp"
 #include "backend/cuda/gemv/quantize.hpp"
 #include "backend/cuda/moe/experts.hpp"
-#include "backend/cuda/repack/repack.hpp"
+#include "cuda_matrix.hpp"
+#include "cuda_timing.hpp"
 
 namespace ds4::cuda {
 namespace {
 
+using bench::graph_microseconds;
+using bench::Matrix;
+using bench::matrix_bytes;
+using bench::Memory;
+using bench::Report;
 using format::TensorType;
 
-constexpr double read_rate_gb_per_s = 4515;
 constexpr size_t rotated_bytes = size_t{400} << 20;  // eight times L2
 constexpr int launches = 40;
-
-void require(cudaError_t status) {
-  if (status == cudaSuccess) return;
-  std::fprintf(stderr, "CUDA: %s\n", cudaGetErrorString(status));
-  std::exit(1);
-}
-
-/// Any bits will do for the time of a product, but F32 and F16 must stay small to stay ordinary numbers.
-__global__ void fill_kernel(uint32_t* words, size_t count) {
-  const size_t threads = size_t{gridDim.x} * blockDim.x;
-  for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += threads) {
-    uint64_t x = (i + 1) * 0x9e3779b97f4a7c15u;
-    x ^= x >> 29;
-    x *= 0xbf58476d1ce4e5b9u;
-    words[i] = static_cast<uint32_t>(x >> 32) & 0xbbffbbffu;
-  }
-}
-
-/// Device memory with random content.
-class Memory {
- public:
-  explicit Memory(size_t bytes) {
-    const size_t words = bytes / 4 + 4;
-    require(cudaMalloc(reinterpret_cast<void**>(&data_), words * 4));
-    fill_kernel<<<1024, 256>>>(reinterpret_cast<uint32_t*>(data_), words);
-    require(cudaDeviceSynchronize());
-  }
-  Memory(Memory&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
-  ~Memory() { cudaFree(data_); }
-  template <class T>
-  T* as() const {
-    return reinterpret_cast<T*>(data_);
-  }
-
- private:
-  uint8_t* data_ = nullptr;
-};
-
-class Matrix {
- public:
-  Matrix(TensorType type, uint32_t rows, uint32_t cols)
-      : quants_(plane_bytes(type, rows, cols, Plane::quants)),
-        scales_(plane_bytes(type, rows, cols, Plane::scales)),
-        extras_(plane_bytes(type, rows, cols, Plane::extras)) {
-    device = {type, rows, cols, quants_.as<uint8_t>(), scales_.as<uint8_t>(), extras_.as<uint8_t>()};
-  }
-  DeviceMatrix device;
-
- private:
-  Memory quants_, scales_, extras_;
-};
-
-double matrix_bytes(TensorType type, double rows, uint32_t cols) {
-  return rows * static_cast<double>(format::row_bytes(type, cols));
-}
 
 class Activations {
  public:
@@ -92,40 +38,8 @@ class Activations {
   Memory f32_, codes_, scales_;
 };
 
-/// Microseconds of launch(i), i = 0 .. launches - 1, in one graph; the best of five runs.
-double measure(cudaStream_t stream, const std::function<cudaError_t(int)>& launch) {
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t executable = nullptr;
-  require(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  for (int i = 0; i < launches; ++i) require(launch(i));
-  require(cudaStreamEndCapture(stream, &graph));
-  require(cudaGraphInstantiate(&executable, graph, 0));
-  cudaEvent_t begin = nullptr, end = nullptr;
-  require(cudaEventCreate(&begin));
-  require(cudaEventCreate(&end));
-  require(cudaGraphLaunch(executable, stream));
-  double best = 1e30;
-  for (int run = 0; run < 5; ++run) {
-    require(cudaEventRecord(begin, stream));
-    require(cudaGraphLaunch(executable, stream));
-    require(cudaEventRecord(end, stream));
-    require(cudaEventSynchronize(end));
-    float milliseconds = 0;
-    require(cudaEventElapsedTime(&milliseconds, begin, end));
-    best = std::min(best, 1e3 * milliseconds / launches);
-  }
-  cudaEventDestroy(begin);
-  cudaEventDestroy(end);
-  cudaGraphExecDestroy(executable);
-  cudaGraphDestroy(graph);
-  return best;
-}
-
-void print_line(const std::string& what, int tokens, double microseconds, double bytes) {
-  const double rate = bytes / microseconds / 1e3;
-  std::printf("%-44s %3d %9.2f %9.2f %9.0f %7.1f\n", what.c_str(), tokens, bytes / 1e6, microseconds, rate,
-              100 * rate / read_rate_gb_per_s);
-  std::fflush(stdout);
+std::string name(const std::string& what, int rows) {
+  return what + ", " + bench::counted(static_cast<uint64_t>(rows), "row");
 }
 
 struct Case {
@@ -136,7 +50,7 @@ struct Case {
   uint32_t rows_per_group = 0;
 };
 
-void bench_gemv(cudaStream_t stream, const Case& c) {
+void bench_gemv(const Report& report, const Case& c) {
   const double bytes = c.jobs * matrix_bytes(c.type, c.rows, c.cols);
   const size_t copies =
       std::max<size_t>(1, static_cast<size_t>(static_cast<double>(rotated_bytes) / bytes)) + 1;
@@ -146,7 +60,7 @@ void bench_gemv(cudaStream_t stream, const Case& c) {
   const Activations x(max_rows, groups * c.cols);
   const Memory out(size_t{max_rows} * c.rows * c.jobs * 4);
   for (const int tokens : {1, 2, 4, 8, 16}) {
-    const double microseconds = measure(stream, [&](int i) {
+    const double microseconds = graph_microseconds(launches, [&](int i, cudaStream_t stream) {
       GemvJobs jobs;
       jobs.count = static_cast<int>(c.jobs);
       for (uint32_t j = 0; j < c.jobs; ++j) {
@@ -156,92 +70,99 @@ void bench_gemv(cudaStream_t stream, const Case& c) {
       }
       return gemv(jobs, tokens, stream);
     });
-    print_line(c.what, tokens, microseconds, bytes);
+    report.add({name(c.what, tokens), microseconds, bytes, 2.0 * tokens * c.rows * c.cols * c.jobs});
   }
 }
 
-void bench_quantize(cudaStream_t stream) {
-  const Activations x(max_rows, 4096);
-  for (const uint32_t tokens : {1u, 16u}) {
-    const double microseconds = measure(stream, [&](int) {
-      return quantize({x.device.f32, const_cast<int8_t*>(x.device.codes), const_cast<float*>(x.device.scales),
-                       tokens, 4096, 4096},
-                      stream);
+void bench_quantize(const Report& report) {
+  const Memory f32(max_rows * 4096 * 4), codes(max_rows * 4096), scales(max_rows * 4096 / 8);
+  for (const int rows : {1, max_rows}) {
+    const double microseconds = graph_microseconds(launches, [&](int, cudaStream_t stream) {
+      return quantize(
+          {f32.as<float>(), codes.as<int8_t>(), scales.as<float>(), static_cast<uint32_t>(rows), 4096, 4096},
+          stream);
     });
-    print_line("quantise 4096", static_cast<int>(tokens), microseconds, tokens * 4096 * 5.125);
+    report.add({name("quantise 4096", rows), microseconds, rows * 4096 * 5.125, 0});
   }
 }
 
 constexpr uint32_t experts = 256, top = 6, width = 4096, features = 2048;
 
-/// Expert choices of all launches on the device, and how many distinct experts a launch touches on average.
-struct Choices {
-  Choices() : ids(size_t{launches} * max_rows * top * 4) {
+/// Expert choices of all launches, and how many distinct experts a launch touches on average.
+class Choices {
+ public:
+  Choices() {
     std::mt19937 random(1);
     for (int i = 0; i < launches * max_rows; ++i) {
       std::set<int32_t> set;
       while (set.size() < top) set.insert(static_cast<int32_t>(random() % experts));
-      host.insert(host.end(), set.begin(), set.end());
+      host_.insert(host_.end(), set.begin(), set.end());
     }
-    require(cudaMemcpy(ids.as<int32_t>(), host.data(), host.size() * 4, cudaMemcpyHostToDevice));
+    device_ = bench::upload(host_);
   }
-  const int32_t* of(int launch) const { return ids.as<int32_t>() + size_t{max_rows} * top * launch; }
+  const int32_t* of(int launch) const { return device_.as<int32_t>() + size_t{max_rows} * top * launch; }
   double distinct(int tokens) const {
     size_t sum = 0;
     for (int i = 0; i < launches; ++i) {
-      const auto first = host.begin() + static_cast<ptrdiff_t>(max_rows * top) * i;
+      const auto first = host_.begin() + static_cast<ptrdiff_t>(max_rows * top) * i;
       sum += std::set<int32_t>(first, first + tokens * static_cast<ptrdiff_t>(top)).size();
     }
     return static_cast<double>(sum) / launches;
   }
-  Memory ids;
-  std::vector<int32_t> host;
+
+ private:
+  std::vector<int32_t> host_;
+  Memory device_{0};
 };
 
-void bench_experts(cudaStream_t stream, TensorType gate_type, TensorType down_type) {
+constexpr size_t shared_copies = 24;  // of the weights of the shared expert; routed experts rotate by choice
+
+void bench_gate_up(const Report& report, TensorType type) {
   const Choices choices;
-  const Memory weights(max_rows * top * 4), mid(size_t{max_rows} * (top + 1) * features * 4),
-      out(size_t{max_rows} * width * 4);
-  constexpr size_t copies = 24;
-  const std::string gate_name(format::type_name(gate_type)), down_name(format::type_name(down_type));
-  {
-    const Matrix gate(gate_type, experts * features, width), up(gate_type, experts * features, width);
-    std::vector<Matrix> shared;
-    for (size_t i = 0; i < 2 * copies; ++i) shared.emplace_back(TensorType::q8_0, features, width);
-    const Activations x(max_rows, width);
-    for (const int tokens : {1, 2, 4, 8, 16}) {
-      const double microseconds = measure(stream, [&](int i) {
-        const size_t copy = static_cast<size_t>(i) % copies;
-        return experts_gate_up({gate.device, up.device, shared[2 * copy].device, shared[2 * copy + 1].device,
-                                x.device, choices.of(i), weights.as<float>(), mid.as<float>(),
-                                static_cast<uint32_t>(tokens), top, features},
-                               stream);
-      });
-      print_line("experts gate+up " + gate_name + " + shared Q8_0", tokens, microseconds,
-                 2 * (matrix_bytes(gate_type, choices.distinct(tokens) * features, width) +
-                      matrix_bytes(TensorType::q8_0, features, width)));
-    }
-  }
-  const Matrix down(down_type, experts * width, features);
+  const Matrix gate(type, experts * features, width), up(type, experts * features, width);
   std::vector<Matrix> shared;
-  for (size_t i = 0; i < copies; ++i) shared.emplace_back(TensorType::q8_0, width, features);
-  const Activations x(size_t{max_rows} * (top + 1), features);
+  for (size_t i = 0; i < 2 * shared_copies; ++i) shared.emplace_back(TensorType::q8_0, features, width);
+  const Activations x(max_rows, width);
+  const Memory weights(max_rows * top * 4), mid(size_t{max_rows} * (top + 1) * features * 4);
   for (const int tokens : {1, 2, 4, 8, 16}) {
-    const double microseconds = measure(stream, [&](int i) {
-      return experts_down({down.device, shared[static_cast<size_t>(i) % copies].device, x.device,
-                           choices.of(i), out.as<float>(), width, static_cast<uint32_t>(tokens), top, width},
-                          stream);
+    const double microseconds = graph_microseconds(launches, [&](int i, cudaStream_t stream) {
+      const size_t copy = static_cast<size_t>(i) % shared_copies;
+      return experts_gate_up(
+          {gate.device, up.device, shared[2 * copy].device, shared[2 * copy + 1].device, x.device,
+           choices.of(i), weights.as<float>(), mid.as<float>(), static_cast<uint32_t>(tokens), top, features},
+          stream);
     });
-    print_line("experts down " + down_name + " + shared Q8_0", tokens, microseconds,
-               matrix_bytes(down_type, choices.distinct(tokens) * width, features) +
-                   matrix_bytes(TensorType::q8_0, width, features));
+    report.add({name("experts gate+up " + std::string(format::type_name(type)) + " + shared Q8_0", tokens),
+                microseconds,
+                2 * (matrix_bytes(type, choices.distinct(tokens) * features, width) +
+                     matrix_bytes(TensorType::q8_0, features, width)),
+                4.0 * tokens * (top + 1) * features * width});
   }
 }
 
-void run_all() {
-  cudaStream_t stream = nullptr;
-  require(cudaStreamCreate(&stream));
-  std::printf("%-44s %3s %9s %9s %9s %7s\n", "product", "R", "MB", "us", "GB/s", "% peak");
+void bench_down(const Report& report, TensorType type) {
+  const Choices choices;
+  const Matrix down(type, experts * width, features);
+  std::vector<Matrix> shared;
+  for (size_t i = 0; i < shared_copies; ++i) shared.emplace_back(TensorType::q8_0, width, features);
+  const Activations x(size_t{max_rows} * (top + 1), features);
+  const Memory out(size_t{max_rows} * width * 4);
+  for (const int tokens : {1, 2, 4, 8, 16}) {
+    const double microseconds = graph_microseconds(launches, [&](int i, cudaStream_t stream) {
+      const size_t copy = static_cast<size_t>(i) % shared_copies;
+      return experts_down({down.device, shared[copy].device, x.device, choices.of(i), out.as<float>(), width,
+                           static_cast<uint32_t>(tokens), top, width},
+                          stream);
+    });
+    report.add({name("experts down " + std::string(format::type_name(type)) + " + shared Q8_0", tokens),
+                microseconds,
+                matrix_bytes(type, choices.distinct(tokens) * width, features) +
+                    matrix_bytes(TensorType::q8_0, width, features),
+                2.0 * tokens * (top + 1) * features * width});
+  }
+}
+
+void run(const Report& report) {
   const TensorType q8 = TensorType::q8_0, f16 = TensorType::f16;
   for (const Case& c :
        {Case{"q_a 1024 x 4096 Q8_0", q8, 1024, 4096}, Case{"q_b 32768 x 1024 Q8_0", q8, 32768, 1024},
@@ -254,24 +175,21 @@ void run_all() {
         Case{"hyper-connection mix 24 x 16384 F16", f16, 24, 16384},
         Case{"dense 8192 x 4096 Q4_K", TensorType::q4_k, 8192, 4096},
         Case{"dense 8192 x 4096 MXFP4", TensorType::mxfp4, 8192, 4096}}) {
-    bench_gemv(stream, c);
+    bench_gemv(report, c);
   }
-  bench_quantize(stream);
-  bench_experts(stream, TensorType::iq2_xxs, TensorType::q2_k);
-  bench_experts(stream, TensorType::q4_k, TensorType::q4_k);
-  bench_experts(stream, TensorType::mxfp4, TensorType::mxfp4);
-  require(cudaStreamDestroy(stream));
+  bench_quantize(report);
+  for (const TensorType type : {TensorType::iq2_xxs, TensorType::q4_k, TensorType::mxfp4}) {
+    bench_gate_up(report, type);
+  }
+  for (const TensorType type : {TensorType::q2_k, TensorType::q4_k, TensorType::mxfp4}) {
+    bench_down(report, type);
+  }
 }
 
 }  // namespace
 }  // namespace ds4::cuda
 
-int main() {
-  int count = 0;
-  if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
-    std::printf("no CUDA device: nothing measured\n");
-    return 0;
-  }
-  ds4::cuda::run_all();
+int main(int argc, char** argv) {
+  ds4::cuda::run(ds4::bench::Report(ds4::bench::read_options(argc, argv), "products of decoding, Flash"));
   return 0;
 }

@@ -2,7 +2,7 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
+#include <string>
 
 #include "cuda_timing.hpp"
 
@@ -31,6 +31,7 @@ Memory::Memory(size_t bytes) : bytes_(bytes) {
   const size_t words = bytes / 4 + 4;
   require(cudaMalloc(reinterpret_cast<void**>(&data_), words * 4));
   fill_kernel<<<1024, 256>>>(reinterpret_cast<uint32_t*>(data_), words);
+  require(cudaGetLastError());
   require(cudaDeviceSynchronize());
 }
 
@@ -64,34 +65,56 @@ double graph_microseconds(int launches, const std::function<cudaError_t(int, cud
   return 1e3 * milliseconds[3] / launches;
 }
 
-Report::Report(int argc, char** argv, const char* title) {
+Options read_options(int argc, char** argv, size_t most_arguments) {
+  Options options;
+  options.program = argv[0];
   for (int i = 1; i < argc; ++i) {
-    if (std::strcmp(argv[i], "--json") != 0) {
+    const std::string argument = argv[i];
+    if (argument == "--json") {
+      options.json = true;
+    } else if (argument.starts_with('-')) {
       std::fprintf(stderr, "%s: unknown option '%s'; --json is the only one\n", argv[0], argv[i]);
       std::exit(2);
+    } else if (options.arguments.size() == most_arguments) {
+      std::fprintf(stderr, "%s: unexpected argument '%s'\n", argv[0], argv[i]);
+      std::exit(2);
+    } else {
+      options.arguments.push_back(argument);
     }
-    json_ = true;
+  }
+  return options;
+}
+
+Report::Report(const Options& options, const char* title) : json_(options.json) {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+    std::fprintf(stderr, "%s: no CUDA device, so nothing is measured\n", options.program.c_str());
+    std::exit(0);
   }
   cudaDeviceProp device{};
   require(cudaGetDeviceProperties(&device, 0));
-  if (json_) {
-    std::printf("{\"bench\":\"%s\",\"device\":\"%s\",\"multiprocessors\":%d}\n", title, device.name,
-                device.multiProcessorCount);
-  } else {
-    std::printf("%s on %s, %d multiprocessors\n%-56s %10s %9s %9s %7s\n", title, device.name,
-                device.multiProcessorCount, "", "us", "GB/s", "TFLOP/s", "ceiling");
-  }
+  std::printf(json_ ? "{\"bench\":\"%s\",\"device\":\"%s\",\"multiprocessors\":%d}\n"
+                    : "%s on %s, %d multiprocessors\n",
+              title, device.name, device.multiProcessorCount);
+  std::fflush(stdout);
 }
 
 void Report::add(const Line& line) const {
-  const double gb_per_s = line.bytes / line.microseconds * 1e-3;
-  const double tflop_per_s = line.flops / line.microseconds * 1e-6;
+  // A difference of two times can be 0 or less, and JSON has no infinity.
+  const bool positive = line.microseconds > 0;
+  const double gb_per_s = positive ? line.bytes / line.microseconds * 1e-3 : 0;
+  const double tflop_per_s = positive ? line.flops / line.microseconds * 1e-6 : 0;
   const double percent =
       100 * std::max(gb_per_s / read_ceiling_gb_per_s, tflop_per_s / f16_ceiling_tflop_per_s);
   std::printf(json_ ? "{\"name\":\"%s\",\"us\":%.3f,\"gb_per_s\":%.1f,\"tflop_per_s\":%.1f,\"percent_of_"
                       "ceiling\":%.1f}\n"
-                    : "%-56s %10.2f %9.1f %9.1f %6.1f%%\n",
+                    : "%-64s %10.2f us %8.1f GB/s %7.1f TFLOP/s %6.1f%% of the ceiling\n",
               line.name.c_str(), line.microseconds, gb_per_s, tflop_per_s, percent);
+  std::fflush(stdout);  // earlier results survive a crash
+}
+
+std::string counted(uint64_t count, const char* what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
 }
 
 }  // namespace ds4::bench
