@@ -305,6 +305,39 @@ TEST_F(NanoCudaTest, CancelledPrefillLeavesTheSequenceAsItWas) {
   EXPECT_EQ(model.prefill(*restored, {tokens.data() + 200, 300}), expected);
 }
 
+// A long turn and a batch, also for runs under compute-sanitizer.
+TEST_F(NanoCudaTest, ALongTurnAndABatch) {
+  const Pair model(bundled);
+  const auto tokens = random_tokens(900, 21);
+  std::vector<std::unique_ptr<backend::Sequence>> together, alone;
+  for (size_t i = 0; i < 5; ++i) {
+    together.push_back(model.sequence());
+    alone.push_back(model.sequence());
+    const std::span<const Token> prompt(tokens.data(), 700 - 150 * i);
+    model.prefill(*together.back(), prompt);
+    model.prefill(*alone.back(), prompt);
+  }
+  for (size_t step = 0; step < 200; ++step) {
+    const auto logits = model.decode(*alone[0], tokens[700 + step]);
+    ASSERT_TRUE(std::all_of(logits.begin(), logits.end(), [](float x) { return std::isfinite(x); })) << step;
+  }
+  alone[0] = model.sequence();
+  model.prefill(*alone[0], {tokens.data(), 700});
+  const uint32_t vocabulary = model.cpu.shape.vocabulary;
+  std::vector<float> logits(together.size() * vocabulary);
+  for (size_t step = 0; step < 4; ++step) {
+    std::vector<backend::DecodeRow> rows;
+    for (size_t i = 0; i < together.size(); ++i) rows.push_back({together[i].get(), tokens[step + i]});
+    must(model.gpu->decode(rows, logits));
+    for (size_t i = 0; i < together.size(); ++i) {
+      const auto expected = model.decode(*alone[i], tokens[step + i]);
+      EXPECT_TRUE(std::equal(expected.begin(), expected.end(),
+                             logits.begin() + static_cast<ptrdiff_t>(i * vocabulary)))
+          << "row " << i << ", step " << step;
+    }
+  }
+}
+
 TEST_F(NanoCudaTest, BadCallsAreErrors) {
   const Pair model(bundled);
   auto sequence = model.sequence();
