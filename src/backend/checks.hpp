@@ -49,6 +49,15 @@ inline Error cannot_retract(size_t count, uint64_t position) {
               count, position, max_decode_rows);
 }
 
+inline Result<void> check_draft(const BackendInfo& info, const Sequence& sequence,
+                                const DraftRequest& request, uint32_t vocabulary) {
+  if (!info.drafter) return fail(ErrorCode::unsupported, "no drafter (MTP) is loaded");
+  if (sequence.position() == 0) {
+    return fail(ErrorCode::invalid_argument, "nothing to draft from: the sequence is empty");
+  }
+  return check_tokens({&request.next, 1}, vocabulary);
+}
+
 /// 1 to max_decode_rows rows of different sequences.
 inline Result<void> check_decode(std::span<const DecodeRow> rows, size_t logit_values, uint32_t vocabulary) {
   if (rows.empty() || rows.size() > max_decode_rows) {

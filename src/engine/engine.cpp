@@ -81,15 +81,39 @@ Result<std::unique_ptr<backend::Backend>> make_backend(const model::ModelShape& 
   return cpu::make_cpu_backend(shape, weights, mtp, cpu);
 }
 
+// The MTP block, from a file of its own or the model's.
+struct LoadedDrafter {
+  std::optional<format::GgufFile> file;
+  std::optional<model::MtpWeights> weights;
+
+  const model::MtpWeights* pointer() const { return weights ? &*weights : nullptr; }
+};
+
+Result<LoadedDrafter> load_drafter(const EngineOptions& options, const format::GgufFile& model_file,
+                                   const model::ModelShape& shape) {
+  LoadedDrafter drafter;
+  if (!options.mtp_path.empty()) {
+    DS4_ASSIGN(drafter.file, format::GgufFile::open(options.mtp_path));
+    if (!model::has_mtp(*drafter.file)) {
+      return fail(ErrorCode::format, "{}: there is no drafter in it (no tensor \"mtp.0.*\")",
+                  options.mtp_path);
+    }
+  }
+  if (drafter.file || model::has_mtp(model_file)) {
+    DS4_ASSIGN(drafter.weights, model::bind_mtp(drafter.file ? *drafter.file : model_file, shape));
+  }
+  return drafter;
+}
+
 // The device that make_backend() would take first.
 Result<MemoryPlan> plan_backend(const model::ModelShape& shape, const model::ModelWeights& weights,
-                                const EngineOptions& options) {
+                                const model::MtpWeights* mtp, const EngineOptions& options) {
   const bool automatic = options.backend == BackendChoice::automatic;
   if (options.backend == BackendChoice::cuda ||
       (automatic && !options.exact_activations && cuda::available(nullptr))) {
-    return cuda::plan_cuda_memory(shape, weights, {});
+    return cuda::plan_cuda_memory(shape, weights, mtp, {});
   }
-  return cpu::plan_cpu_memory(shape, weights, options.prefill_chunk);
+  return cpu::plan_cpu_memory(shape, weights, mtp, options.prefill_chunk);
 }
 
 }  // namespace
@@ -99,7 +123,8 @@ Result<MemoryPlan> Engine::plan_memory(const EngineOptions& options) {
   std::string notice;
   DS4_ASSIGN(const auto shape, model::read_shape(file, &notice));
   DS4_ASSIGN(const auto weights, model::bind_weights(file, shape));
-  DS4_ASSIGN(MemoryPlan plan, plan_backend(shape, weights, options));
+  DS4_ASSIGN(const auto drafter, load_drafter(options, file, shape));
+  DS4_ASSIGN(MemoryPlan plan, plan_backend(shape, weights, drafter.pointer(), options));
   // An anchor holds its own window and open compressor windows and shares the rest.
   // Each with its logits; one row more is that of the session itself.
   plan.anchor_bytes =
@@ -128,18 +153,7 @@ Result<Engine> Engine::open(const EngineOptions& options) {
                 tokenizer.vocabulary_size(), shape.vocabulary);
   }
   if (options.warm_weights) warm(file, options.on_load_progress);
-  std::optional<format::GgufFile> mtp_file;
-  if (!options.mtp_path.empty()) {
-    DS4_ASSIGN(mtp_file, format::GgufFile::open(options.mtp_path));
-    if (!model::has_mtp(*mtp_file)) {
-      return fail(ErrorCode::format, "{}: there is no drafter in it (no tensor \"mtp.0.*\")",
-                  options.mtp_path);
-    }
-  }
-  std::optional<model::MtpWeights> mtp;
-  if (mtp_file || model::has_mtp(file)) {
-    DS4_ASSIGN(mtp, model::bind_mtp(mtp_file ? *mtp_file : file, shape));
-  }
+  DS4_ASSIGN(auto drafter, load_drafter(options, file, shape));
   SteeringDirections directions;
   if (!options.steering_path.empty()) {
     DS4_ASSIGN(directions, read_directions(options.steering_path, shape.layers, shape.width));
@@ -148,13 +162,13 @@ Result<Engine> Engine::open(const EngineOptions& options) {
                                     directions.model_name, shape.name));
     }
   }
-  DS4_ASSIGN(auto backend, make_backend(shape, weights, mtp ? &*mtp : nullptr, directions.values, options));
+  DS4_ASSIGN(auto backend, make_backend(shape, weights, drafter.pointer(), directions.values, options));
   ModelInfo info = describe(shape, file, backend->info());
   info.steering = !directions.values.empty();
   info.steering_component = directions.component;
   // The mapping does not move with the object, so the weights' views stay valid.
   return Engine(std::make_shared<const EngineImpl>(
-      EngineImpl{std::move(file), std::move(mtp_file), std::move(tokenizer), std::move(backend),
+      EngineImpl{std::move(file), std::move(drafter.file), std::move(tokenizer), std::move(backend),
                  std::move(info), options.prefill_chunk, model::DecodeTraffic(shape, weights)}));
 }
 

@@ -55,4 +55,12 @@ std::vector<MemoryPlan::Part> group_weights(
   return parts;
 }
 
+uint64_t mtp_bytes(const ModelShape& shape, const MtpWeights& mtp,
+                   const std::function<uint64_t(const Tensor&, TensorRole)>& bytes_of) {
+  MtpWeights copy = mtp;
+  uint64_t bytes = 0;
+  for (const TensorSlot& slot : list_mtp_tensors(shape, copy)) bytes += bytes_of(*slot.tensor, slot.role);
+  return bytes;
+}
+
 }  // namespace ds4::model

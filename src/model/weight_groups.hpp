@@ -15,4 +15,8 @@ std::vector<MemoryPlan::Part> group_weights(
     const ModelShape& shape, const ModelWeights& weights,
     const std::function<uint64_t(const Tensor&, TensorRole)>& bytes_of);
 
+/// The same sum for the MTP block.
+uint64_t mtp_bytes(const ModelShape& shape, const MtpWeights& mtp,
+                   const std::function<uint64_t(const Tensor&, TensorRole)>& bytes_of);
+
 }  // namespace ds4::model

@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "backend/cuda/cuda_backend.hpp"
+#include "ds4/engine.hpp"
 #include "support/loaded_model.hpp"
+#include "support/nano_goldens.hpp"
 
 namespace ds4 {
 namespace {
@@ -171,6 +173,100 @@ TEST_F(VerifyCudaTest, SteeringAgreesWithTheCpuOnEveryPath) {
   std::vector<float> last;
   for (const Token token : tokens) last = decode(*steered, *single, token);
   EXPECT_EQ(expected, last);
+}
+
+class DraftCudaTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string why;
+    if (!cuda::available(&why)) GTEST_SKIP() << why;
+    cpu = std::make_unique<testing::LoadedModel>(bundled, DS4_SOURCE_DIR "/models/nano/nano-mtp.gguf");
+    gpu = must(cuda::make_cuda_backend(cpu->shape, cpu->weights, &*cpu->mtp, {}));
+  }
+
+  std::vector<backend::Draft> draft(const backend::Backend& device, const backend::Sequence& sequence) const {
+    return must(device.draft(sequence, {.next = 7, .depth = 3, .logits = true}));
+  }
+
+  std::unique_ptr<testing::LoadedModel> cpu;
+  std::unique_ptr<backend::Backend> gpu;
+};
+
+TEST_F(DraftCudaTest, DraftsAgreeWithTheCpu) {
+  EXPECT_TRUE(gpu->info().drafter);
+  for (const size_t length : {1ul, 2ul, 5ul, 16ul, 17ul, 127ul, 128ul, 130ul, 300ul, 700ul}) {
+    const auto tokens = random_tokens(length, 31);
+    auto on_cpu = cpu->sequence(), ours = must(gpu->create_sequence());
+    cpu->prefill(*on_cpu, tokens);
+    must(gpu->prefill(*ours, tokens, 0, {}, {}));
+    for (int step = 0; step < 2; ++step) {
+      const auto expected = draft(*cpu->backend, *on_cpu), drafts = draft(*gpu, *ours);
+      ASSERT_FALSE(drafts.empty());
+      EXPECT_LE(relative_l2(drafts[0].logits, expected[0].logits), 0.1) << length << ", step " << step;
+      EXPECT_TRUE(drafts[0].token == expected[0].token || expected[0].margin <= 0.5f) << length;
+      EXPECT_NEAR(drafts[0].margin, expected[0].margin, 0.5f) << length;
+      cpu->decode(*on_cpu, 7);
+      const backend::DecodeRow row{ours.get(), 7};
+      must(gpu->decode({&row, 1}, {}));
+    }
+  }
+}
+
+TEST_F(DraftCudaTest, DraftsDoNotDependOnThePathOrChangeIt) {
+  const auto tokens = random_tokens(200, 33), wrong = random_tokens(16, 34);
+  for (const size_t length : {20ul, 126ul, 129ul}) {
+    auto sequence = must(gpu->create_sequence()), expected = must(gpu->create_sequence());
+    must(gpu->prefill(*sequence, {tokens.data(), length}, 0, {}, {}));
+    must(gpu->prefill(*expected, {tokens.data(), length}, 0, {}, {}));
+    std::vector<Token> rows(wrong);
+    std::copy_n(tokens.begin() + static_cast<ptrdiff_t>(length), 5, rows.begin());
+    must(gpu->verify(*sequence, rows));
+    must(gpu->retract(*sequence, 11));
+    for (size_t i = 0; i < 5; ++i) {
+      const backend::DecodeRow row{expected.get(), rows[i]};
+      must(gpu->decode({&row, 1}, {}));
+      draft(*gpu, *expected);  // leaves no trace
+    }
+    const auto ours = draft(*gpu, *sequence), theirs = draft(*gpu, *expected);
+    for (size_t i = 0; i < 3; ++i) EXPECT_EQ(ours[i].logits, theirs[i].logits) << length << ", draft " << i;
+  }
+}
+
+TEST(SpeculationCudaTest, TextIsThatOfPlainDecoding) {
+  std::string why;
+  if (!cuda::available(&why)) GTEST_SKIP() << why;
+  EngineOptions options;
+  options.model_path = bundled;
+  options.backend = BackendChoice::cuda;
+  const Engine plain = must(Engine::open(options));
+  options.mtp_path = DS4_SOURCE_DIR "/models/nano/nano-mtp.gguf";
+  const Engine drafting = must(Engine::open(options));
+  ASSERT_TRUE(drafting.info().drafter);
+  size_t drafted = 0, accepted = 0;
+  for (const auto& golden : test::nano_goldens("qat")) {
+    const auto prompt = golden.ids();
+    for (const SamplingParams params :
+         {SamplingParams{.temperature = 0}, SamplingParams{1.0f, 0, 1.0f, 0.0f}}) {
+      std::vector<Token> expected;
+      for (const size_t depth : {0u, 1u, 2u, 4u, 15u}) {
+        Session session = must((depth == 0 ? plain : drafting).create_session(4096));
+        session.set_speculation({depth, 0, false});
+        must(session.sync(prompt));
+        Rng rng(5);
+        std::vector<Token> tokens;
+        while (tokens.size() < 48) {
+          const auto more = must(session.generate(params, rng, 48 - tokens.size()));
+          tokens.insert(tokens.end(), more.begin(), more.end());
+        }
+        if (depth == 0) expected = tokens;
+        ASSERT_EQ(tokens, expected) << golden.id() << ", depth " << depth;
+        drafted += session.speculation().drafted[0];
+        accepted += session.speculation().accepted[0];
+      }
+    }
+  }
+  printf("first drafts accepted: %zu of %zu\n", accepted, drafted);
+  EXPECT_GT(accepted, drafted / 2);
 }
 
 }  // namespace

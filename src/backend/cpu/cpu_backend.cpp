@@ -155,10 +155,7 @@ class CpuBackend final : public backend::Backend {
   Result<std::vector<backend::Draft>> draft(const backend::Sequence& sequence,
                                             const backend::DraftRequest& request) const override {
     const SequenceState& state = static_cast<const CpuSequence&>(sequence).state;
-    if (!weights_.drafter) return fail(ErrorCode::unsupported, "no drafter (MTP) is loaded");
-    if (state.position == 0)
-      return fail(ErrorCode::invalid_argument, "nothing to draft from: the sequence is empty");
-    DS4_TRY(backend::check_tokens({&request.next, 1}, shape_.vocabulary));
+    DS4_TRY(backend::check_draft(info_, sequence, request, shape_.vocabulary));
     const std::lock_guard lock(mutex_);
     try {
       return make_drafts(context(), state, request);

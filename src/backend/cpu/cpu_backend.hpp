@@ -21,7 +21,8 @@ struct CpuOptions {
 };
 
 /// What make_cpu_backend() and its largest pass, a prefill chunk of `chunk` tokens, take.
-MemoryPlan plan_cpu_memory(const model::ModelShape& shape, const model::ModelWeights& weights, size_t chunk);
+MemoryPlan plan_cpu_memory(const model::ModelShape& shape, const model::ModelWeights& weights,
+                           const model::MtpWeights* mtp, size_t chunk);
 
 /// The weights' views must outlive the backend. `mtp` may be null.
 std::unique_ptr<backend::Backend> make_cpu_backend(const model::ModelShape& shape,

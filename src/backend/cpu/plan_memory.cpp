@@ -35,12 +35,14 @@ uint64_t scratch_bytes(const model::ModelShape& s, uint64_t chunk) {
 
 }  // namespace
 
-MemoryPlan plan_cpu_memory(const model::ModelShape& shape, const model::ModelWeights& weights, size_t chunk) {
+MemoryPlan plan_cpu_memory(const model::ModelShape& shape, const model::ModelWeights& weights,
+                           const model::MtpWeights* mtp, size_t chunk) {
   MemoryPlan plan;
   plan.device = "cpu";
   plan.available_bytes = available_memory_bytes();
-  plan.weights = model::group_weights(
-      shape, weights, [](const model::Tensor& tensor, model::TensorRole) { return tensor.size_bytes; });
+  const auto bytes_of = [](const model::Tensor& tensor, model::TensorRole) { return tensor.size_bytes; };
+  plan.weights = model::group_weights(shape, weights, bytes_of);
+  if (mtp != nullptr) plan.weights.push_back({"drafter", model::mtp_bytes(shape, *mtp, bytes_of)});
   plan.scratch_bytes = scratch_bytes(shape, chunk);
   const RowCodec codec(true);
   for (const uint32_t ratio : shape.ratios) {

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "backend/checks.hpp"
 #include "backend/cuda/device/read_bandwidth.hpp"
+#include "backend/cuda/drafter/drafter.hpp"
 #include "backend/cuda/pass.hpp"
 #include "backend/cuda/prefill/prefill.hpp"
 #include "backend/cuda/sampling/last_logits.hpp"
@@ -49,11 +51,12 @@ double state_bytes_per_token(const model::ModelShape& shape) {
 
 class CudaBackend final : public backend::Backend {
  public:
-  CudaBackend(const model::ModelShape& shape, const model::ModelWeights& weights, const CudaOptions& options,
-              const cudaDeviceProp& device, uint32_t chunk_tokens)
+  CudaBackend(const model::ModelShape& shape, const model::ModelWeights& weights,
+              const model::MtpWeights* mtp, const CudaOptions& options, const cudaDeviceProp& device,
+              uint32_t chunk_tokens)
       : shape_(shape),
-        layout_(shape_),
-        weights_(weights, stream_.get(), options.on_load_progress),
+        layout_(shape_, mtp != nullptr),
+        weights_(weights, mtp, stream_.get(), options.on_load_progress),
         pass_(shape_, weights_, stream_.get()),
         prefill_(shape_, weights_, stream_.get(), chunk_tokens),
         last_logits_(shape_.vocabulary, stream_.get()) {
@@ -66,6 +69,8 @@ class CudaBackend final : public backend::Backend {
       prefill_.set_directions(directions_.data());
       pass_.set_directions(directions_.data());
     }
+    if (mtp != nullptr) drafter_.emplace(shape_, weights_, stream_.get());
+    info_.drafter = mtp != nullptr;
     info_.name = device_name(device);
     info_.state_bytes_per_token = state_bytes_per_token(shape_);
   }
@@ -119,6 +124,7 @@ class CudaBackend final : public backend::Backend {
         infos.push_back({row.token, 0, state.position(), 1, 0, state.layer_caches(), state.steering});
       }
       pass_.run(infos);
+      follow(infos, rows);
       const float* computed = pass_.logits(0, rows.size());
       if (!logits.empty()) copy_to_host(computed, rows.size(), logits.data());
       std::vector<KeptLogits*> kept;
@@ -186,9 +192,17 @@ class CudaBackend final : public backend::Backend {
     }
   }
 
-  Result<std::vector<backend::Draft>> draft(const backend::Sequence&,
-                                            const backend::DraftRequest&) const override {
-    return fail(ErrorCode::unsupported, "no drafter (MTP) is loaded");
+  Result<std::vector<backend::Draft>> draft(const backend::Sequence& sequence,
+                                            const backend::DraftRequest& request) const override {
+    const auto& state = static_cast<const CudaSequence&>(sequence);
+    DS4_TRY(backend::check_draft(info_, sequence, request, shape_.vocabulary));
+    const std::lock_guard lock(mutex_);
+    try {
+      const uint64_t last = state.position() - 1;
+      return drafter_->draft({state.token_streams(last), request.next, last, state.layer_caches()}, request);
+    } catch (const CudaFailure& failure) {
+      return failure.error;
+    }
   }
 
   Result<std::shared_ptr<const backend::StateImage>> snapshot(
@@ -247,9 +261,12 @@ class CudaBackend final : public backend::Backend {
         advance(state, tokens.subspan(begin));
         finish(pass_, state, count, wanted, out, last);
       } else {
-        const size_t logit_rows_of_chunk = std::max<size_t>(wanted, last ? 1 : 0);
-        if (!prefill_.run(state, tokens.subspan(begin, count), logit_rows_of_chunk, control.capture, go_on))
-          return false;
+        // The drafter wants the streams of the tokens in its window, and of the one before them.
+        size_t kept = std::max<size_t>(wanted, last ? 1 : 0);
+        if (drafter_) kept = std::max(kept, std::min<size_t>(count, model::window + 1));
+        const auto chunk = tokens.subspan(begin, count);
+        if (!prefill_.run(state, chunk, kept, control.capture, go_on)) return false;
+        follow(state, chunk, 0, drafter_ ? prefill_.streams(0) : nullptr);
         state.state.advance(count);
         finish(prefill_, state, count, wanted, out, last);
       }
@@ -258,6 +275,54 @@ class CudaBackend final : public backend::Backend {
         control.on_progress(static_cast<double>(end) / static_cast<double>(tokens.size()));
     }
     return true;
+  }
+
+  // The drafter's rows of what a pass computed, and the streams it needs later; before the positions move.
+  void follow(std::span<const RowInfo> infos, std::span<const backend::DecodeRow> rows) const {
+    if (!drafter_) return;
+    std::vector<DraftPair> pairs;
+    for (size_t r = 0; r < rows.size(); ++r) {
+      const auto& state = static_cast<const CudaSequence&>(*rows[r].sequence);
+      if (state.position() == 0) continue;
+      const uint64_t before = state.position() - 1;
+      pairs.push_back({state.token_streams(before), infos[r].token, before, state.layer_caches()});
+    }
+    if (!pairs.empty()) drafter_->seed(pairs);
+    for (size_t r = 0; r < rows.size(); ++r) {
+      const auto& state = static_cast<const CudaSequence&>(*rows[r].sequence);
+      keep_streams(state, state.position(), pass_.streams() + r * stream_values());
+    }
+  }
+
+  // The same for consecutive tokens of one sequence, whose streams are those from `streams` on for the tokens
+  // from `first` on. Only what the drafter's window can still see counts.
+  void follow(const CudaSequence& state, std::span<const Token> tokens, size_t first,
+              const float* streams) const {
+    if (!drafter_) return;
+    const auto row = [&](size_t token) { return streams + (token - first) * stream_values(); };
+    const uint64_t start = state.position();
+    std::vector<DraftPair> pairs;
+    for (size_t i = tokens.size() - std::min<size_t>(tokens.size(), model::window); i < tokens.size(); ++i) {
+      if (start + i == 0) continue;
+      const float* before = i == 0 ? state.token_streams(start - 1) : row(i - 1);
+      pairs.push_back({before, tokens[i], start + i - 1, state.layer_caches()});
+      if (pairs.size() < max_draft_pairs) continue;
+      drafter_->seed(pairs);
+      pairs.clear();
+    }
+    if (!pairs.empty()) drafter_->seed(pairs);
+    for (size_t i = tokens.size() - std::min<size_t>(tokens.size(), retractable_tokens + 1);
+         i < tokens.size(); ++i) {
+      keep_streams(state, start + i, row(i));
+    }
+  }
+
+  size_t stream_values() const { return size_t{model::streams} * shape_.width; }
+
+  void keep_streams(const CudaSequence& state, uint64_t position, const float* streams) const {
+    check(cudaMemcpyAsync(state.token_streams(position), streams, stream_values() * sizeof(float),
+                          cudaMemcpyDeviceToDevice, stream_.get()),
+          "streams for the drafter");
   }
 
   // A pass over up to 16 consecutive tokens of one sequence.
@@ -270,6 +335,7 @@ class CudaBackend final : public backend::Backend {
                        static_cast<uint32_t>(tokens.size()), 0, state.layer_caches(), state.steering});
     }
     pass_.run(infos);
+    follow(state, tokens, 0, pass_.streams());
     state.state.advance(tokens.size());
   }
 
@@ -333,6 +399,7 @@ class CudaBackend final : public backend::Backend {
   mutable Pass pass_;
   mutable Prefill prefill_;
   mutable LastLogits last_logits_;
+  mutable std::optional<Drafter> drafter_;
   DeviceBuffer<float> directions_;
   mutable DeviceBuffer<uint8_t> before_;  // fixed-size state of the sequence in prefill
 };
@@ -369,7 +436,7 @@ struct Plan {
 
 // Chunks as long as fit beside the weights and a session. Throws CudaFailure.
 Plan plan_for(const cudaDeviceProp& device, const model::ModelShape& shape,
-              const model::ModelWeights& weights, const CudaOptions& options) {
+              const model::ModelWeights& weights, const model::MtpWeights* mtp, const CudaOptions& options) {
   check(cudaSetDevice(options.device), "device");
   size_t free_bytes = 0, total_bytes = 0;
   check(cudaMemGetInfo(&free_bytes, &total_bytes), "memory of the device");
@@ -377,13 +444,15 @@ Plan plan_for(const cudaDeviceProp& device, const model::ModelShape& shape,
   plan.device = device_name(device);
   plan.available_bytes = free_bytes;
   plan.weights = model::group_weights(shape, weights, device_tensor_bytes);
-  plan.session_bytes = ArenaLayout(shape).bytes;
+  if (mtp != nullptr) plan.weights.push_back({"drafter", model::mtp_bytes(shape, *mtp, device_tensor_bytes)});
+  plan.session_bytes = ArenaLayout(shape, mtp != nullptr).bytes;
   plan.bytes_per_token = state_bytes_per_token(shape);
   const std::vector<DeviceLayer> layers = device_layer_shapes(weights);
   uint32_t chunk = max_prefill_tokens;
   while (true) {
     plan.scratch_bytes = Pass::scratch_bytes(shape) + LastLogits::initial_bytes(shape.vocabulary) +
-                         plan.session_bytes + Prefill::scratch_bytes(shape, layers, chunk);
+                         plan.session_bytes + Prefill::scratch_bytes(shape, layers, chunk) +
+                         (mtp != nullptr ? Drafter::scratch_bytes(shape) : 0);
     if (chunk == fewest_prefill_tokens || needed_bytes(plan) <= plan.available_bytes) return {plan, chunk};
     chunk = std::max(chunk / 2, fewest_prefill_tokens);
   }
@@ -398,10 +467,10 @@ bool available(std::string* why) {
 }
 
 Result<MemoryPlan> plan_cuda_memory(const model::ModelShape& shape, const model::ModelWeights& weights,
-                                    const CudaOptions& options) {
+                                    const model::MtpWeights* mtp, const CudaOptions& options) {
   DS4_ASSIGN(const cudaDeviceProp device, usable_device(options.device));
   try {
-    return plan_for(device, shape, weights, options).memory;
+    return plan_for(device, shape, weights, mtp, options).memory;
   } catch (const CudaFailure& failure) {
     return failure.error;
   }
@@ -409,11 +478,11 @@ Result<MemoryPlan> plan_cuda_memory(const model::ModelShape& shape, const model:
 
 Result<std::unique_ptr<backend::Backend>> make_cuda_backend(const model::ModelShape& shape,
                                                             const model::ModelWeights& weights,
-                                                            const model::MtpWeights*,
+                                                            const model::MtpWeights* mtp,
                                                             const CudaOptions& options) {
   DS4_ASSIGN(const cudaDeviceProp device, usable_device(options.device));
   try {
-    const auto [plan, chunk_tokens] = plan_for(device, shape, weights, options);
+    const auto [plan, chunk_tokens] = plan_for(device, shape, weights, mtp, options);
     const uint64_t first_session = plan.session_total_bytes(0), needed = needed_bytes(plan);
     if (needed > plan.available_bytes) {
       const auto gib = [](uint64_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
@@ -423,7 +492,8 @@ Result<std::unique_ptr<backend::Backend>> make_cuda_backend(const model::ModelSh
                   gib(needed), gib(plan.weight_bytes()), gib(plan.scratch_bytes), gib(first_session),
                   gib(plan.available_bytes), gib(device.totalGlobalMem));
     }
-    return std::unique_ptr<backend::Backend>(new CudaBackend(shape, weights, options, device, chunk_tokens));
+    return std::unique_ptr<backend::Backend>(
+        new CudaBackend(shape, weights, mtp, options, device, chunk_tokens));
   } catch (const CudaFailure& failure) {
     return failure.error;
   }

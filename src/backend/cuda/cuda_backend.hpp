@@ -27,7 +27,7 @@ bool available(std::string* why);
 
 /// What make_cuda_backend() would take. Errors: unsupported.
 Result<MemoryPlan> plan_cuda_memory(const model::ModelShape& shape, const model::ModelWeights& weights,
-                                    const CudaOptions& options);
+                                    const model::MtpWeights* mtp, const CudaOptions& options);
 
 /// Loads the weights. `mtp` may be null. Errors: unsupported (no CUDA in this build, no usable device),
 /// out_of_memory with the numbers.

@@ -295,11 +295,15 @@ class DeviceWeights::Uploader {
   size_t turn_ = 0;
 };
 
-DeviceWeights::DeviceWeights(const model::ModelWeights& weights, cudaStream_t stream,
-                             const std::function<void(uint64_t, uint64_t)>& progress) {
+DeviceWeights::DeviceWeights(const model::ModelWeights& weights, const model::MtpWeights* mtp,
+                             cudaStream_t stream, const std::function<void(uint64_t, uint64_t)>& progress) {
   uint64_t total = weights.token_embedding.size_bytes + weights.output.size_bytes;
   for (const model::LayerWeights& layer : weights.layers) {
     for (const Tensor* tensor : layer_tensors(layer)) total += tensor->size_bytes;
+  }
+  if (mtp != nullptr) {
+    total += mtp->embedding_proj.size_bytes + mtp->hidden_proj.size_bytes;
+    for (const Tensor* tensor : layer_tensors(mtp->layer)) total += tensor->size_bytes;
   }
   Uploader up(memory_, stream, total, progress);
   output = up.matrix(weights.output);
@@ -309,6 +313,15 @@ DeviceWeights::DeviceWeights(const model::ModelWeights& weights, cudaStream_t st
   for (const model::LayerWeights& w : weights.layers) {
     layers.push_back(make_layer(up, w));
   }
+  if (mtp == nullptr) return;
+  drafter.emplace();
+  drafter->embedding_norm = up.vector(mtp->embedding_norm);
+  drafter->hidden_norm = up.vector(mtp->hidden_norm);
+  drafter->norm = up.vector(mtp->norm);
+  drafter->embedding_proj = up.matrix(mtp->embedding_proj);
+  drafter->hidden_proj = up.matrix(mtp->hidden_proj);
+  drafter->layer = make_layer(up, mtp->layer);
+  drafter->hc_head = up.mixer(mtp->hc_head);
 }
 
 }  // namespace ds4::cuda

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "backend/cuda/device/device_buffer.hpp"
@@ -37,6 +38,16 @@ struct DeviceLayer {
   DeviceMatrix gate_shared, up_shared, down_shared;
 };
 
+/// The MTP block.
+struct DeviceDrafter {
+  const float* embedding_norm = nullptr;
+  const float* hidden_norm = nullptr;
+  const float* norm = nullptr;
+  DeviceMatrix embedding_proj, hidden_proj;  // [d][d]
+  DeviceLayer layer;
+  DeviceMixer hc_head;
+};
+
 /// Bytes of device memory that a tensor takes, without loading it.
 uint64_t device_tensor_bytes(const model::Tensor& tensor, model::TensorRole role);
 
@@ -47,8 +58,9 @@ class DeviceWeights {
  public:
   /// No layers; for programs that fill the members themselves.
   DeviceWeights() = default;
-  /// Copies and repacks every tensor. `progress` gets (done, total) bytes. Throws CudaFailure.
-  DeviceWeights(const model::ModelWeights& weights, cudaStream_t stream,
+  /// Copies and repacks every tensor; `mtp` may be null. `progress` gets (done, total) bytes. Throws
+  /// CudaFailure.
+  DeviceWeights(const model::ModelWeights& weights, const model::MtpWeights* mtp, cudaStream_t stream,
                 const std::function<void(uint64_t, uint64_t)>& progress);
 
   DeviceMatrix embedding;  // [V][d], of a type that embed_tokens() reads
@@ -56,6 +68,7 @@ class DeviceWeights {
   DeviceMatrix output;
   const float* output_norm = nullptr;
   DeviceMixer hc_head;
+  std::optional<DeviceDrafter> drafter;
 
  private:
   class Uploader;

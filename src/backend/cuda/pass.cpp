@@ -140,17 +140,29 @@ Pass::~Pass() {
   }
 }
 
-void Pass::run(std::span<const RowInfo> rows) {
+void Pass::set_rows(std::span<const RowInfo> rows) {
   Buffers& b = *buffers_;
   check(cudaStreamSynchronize(stream_), "the pass before");  // the pinned rows are read by its copy
   std::copy(rows.begin(), rows.end(), b.host_rows.data());
   rows_ = static_cast<int>(rows.size());
-  search_ = std::any_of(rows.begin(), rows.end(), [&](const RowInfo& row) {
-    return visible_rows(row.position, model::csa_ratio) > shape_.index_top_k;
-  });
   check(cudaMemcpyAsync(b.rows.data(), b.host_rows.data(), rows.size() * sizeof(RowInfo),
                         cudaMemcpyHostToDevice, stream_),
         "row descriptions");
+}
+
+const RowInfo* Pass::rows() const {
+  return buffers_->rows.data();
+}
+
+float* Pass::streams() const {
+  return buffers_->streams.data();
+}
+
+void Pass::run(std::span<const RowInfo> rows) {
+  set_rows(rows);
+  search_ = std::any_of(rows.begin(), rows.end(), [&](const RowInfo& row) {
+    return visible_rows(row.position, model::csa_ratio) > shape_.index_top_k;
+  });
   steered_ = directions_ != nullptr && std::any_of(rows.begin(), rows.end(), [](const RowInfo& row) {
                return row.steering.attention != 0 || row.steering.feed_forward != 0;
              });
@@ -173,11 +185,31 @@ void Pass::enqueue_layers(int rows) {
                      buffers_->streams.data(), stream_),
         "embed_tokens");
   check(leave_and_mix(streams, nullptr, &weights_.layers.front().hc_attn, rows, stream_), "leave_and_mix");
-  for (size_t l = 0; l < weights_.layers.size(); ++l) enqueue_layer(l, rows);
+  for (size_t l = 0; l < weights_.layers.size(); ++l) {
+    const bool last = l + 1 == weights_.layers.size();
+    enqueue_layer(weights_.layers[l], l, last ? weights_.hc_head : weights_.layers[l + 1].hc_attn, rows);
+  }
 }
 
-void Pass::enqueue_layer(size_t index, int rows) {
-  const DeviceLayer& layer = weights_.layers[index];
+void Pass::store_kv_rows(const DeviceLayer& layer, size_t index, int rows) {
+  Buffers& b = *buffers_;
+  const StreamBuffers streams = b.stream_buffers(static_cast<int>(shape_.width));
+  check(leave_and_mix(streams, nullptr, &layer.hc_attn, rows, stream_), "leave_and_mix");
+  check(enter(streams, layer.hc_attn, layer.attn_norm, rows, stream_), "enter");
+  GemvJobs jobs;
+  jobs.job[jobs.count++] = {layer.q_a, b.normed.view(), b.q_low.f32.data(), shape_.q_rank, 0, 0};
+  jobs.job[jobs.count++] = {layer.kv, b.normed.view(), b.kv.data(), model::head_dim, 0, 0};
+  check(gemv(jobs, rows, stream_), "first projections");
+  update_layer_caches(layer, index, rows);
+}
+
+void Pass::run_layer(const DeviceLayer& layer, size_t index, const DeviceMixer& next, int rows) {
+  const StreamBuffers streams = buffers_->stream_buffers(static_cast<int>(shape_.width));
+  check(leave_and_mix(streams, nullptr, &layer.hc_attn, rows, stream_), "leave_and_mix");
+  enqueue_layer(layer, index, next, rows);
+}
+
+void Pass::enqueue_layer(const DeviceLayer& layer, size_t index, const DeviceMixer& next, int rows) {
   const StreamBuffers streams = buffers_->stream_buffers(static_cast<int>(shape_.width));
   check(enter(streams, layer.hc_attn, layer.attn_norm, rows, stream_), "enter");
   attention(layer, index, rows);
@@ -186,8 +218,6 @@ void Pass::enqueue_layer(size_t index, int rows) {
   check(enter(streams, layer.hc_ffn, layer.ffn_norm, rows, stream_), "enter");
   experts(layer, rows);
   edit_output(index, Component::feed_forward, rows);
-  const bool last = index + 1 == weights_.layers.size();
-  const DeviceMixer& next = last ? weights_.hc_head : weights_.layers[index + 1].hc_attn;
   check(leave_and_mix(streams, buffers_->sublayer.data(), &next, rows, stream_), "leave_and_mix");
 }
 
@@ -218,23 +248,7 @@ void Pass::attention(const DeviceLayer& layer, size_t index, int rows) {
   }
   launch("first projections");
 
-  CacheUpdate update;
-  update.rows = b.rows.data();
-  update.layer = static_cast<int>(index);
-  update.ratio = layer.ratio;
-  update.frequencies = b.frequencies.data();
-  update.q_low = b.q_low.f32.data();
-  update.q_codes = b.q_low.codes.data();
-  update.q_scales = b.q_low.scales.data();
-  update.q_norm = layer.q_a_norm;
-  update.rank = static_cast<int>(shape_.q_rank);
-  update.kv = b.kv.data();
-  update.kv_norm = layer.kv_norm;
-  update.compressor = {b.values.data(), b.gates.data(), layer.compressor.ape, layer.compressor.norm};
-  update.index_compressor = {b.index_values.data(), b.index_gates.data(), layer.index_compressor.ape,
-                             layer.index_compressor.norm};
-  update.mix = MixFinish(b.stream_buffers(static_cast<int>(shape_.width)), layer.hc_attn);
-  check(update_caches(update, rows, stream_), "update_caches");
+  update_layer_caches(layer, index, rows);
 
   project(layer.q_b, b.q_low.view(), b.query.f32.data(), shape_.q_width());
   if (indexed && search_) {
@@ -254,6 +268,27 @@ void Pass::attention(const DeviceLayer& layer, size_t index, int rows) {
         "quantize");
   project(layer.output_b, b.low.view(), b.sublayer.data(), shape_.width);
   launch("output projection b");
+}
+
+void Pass::update_layer_caches(const DeviceLayer& layer, size_t index, int rows) {
+  Buffers& b = *buffers_;
+  CacheUpdate update;
+  update.rows = b.rows.data();
+  update.layer = static_cast<int>(index);
+  update.ratio = layer.ratio;
+  update.frequencies = b.frequencies.data();
+  update.q_low = b.q_low.f32.data();
+  update.q_codes = b.q_low.codes.data();
+  update.q_scales = b.q_low.scales.data();
+  update.q_norm = layer.q_a_norm;
+  update.rank = static_cast<int>(shape_.q_rank);
+  update.kv = b.kv.data();
+  update.kv_norm = layer.kv_norm;
+  update.compressor = {b.values.data(), b.gates.data(), layer.compressor.ape, layer.compressor.norm};
+  update.index_compressor = {b.index_values.data(), b.index_gates.data(), layer.index_compressor.ape,
+                             layer.index_compressor.norm};
+  update.mix = MixFinish(b.stream_buffers(static_cast<int>(shape_.width)), layer.hc_attn);
+  check(update_caches(update, rows, stream_), "update_caches");
 }
 
 void Pass::attend_rows(const DeviceLayer& layer, size_t index, int rows) {
@@ -352,9 +387,13 @@ void Pass::edit_output(size_t index, Component component, int rows) {
 }
 
 const float* Pass::logits(size_t first, size_t count) {
+  return logits(weights_.hc_head, weights_.output_norm, first, count);
+}
+
+const float* Pass::logits(const DeviceMixer& head, const float* norm, size_t first, size_t count) {
   Buffers& b = *buffers_;
   const StreamBuffers streams = b.stream_buffers(static_cast<int>(shape_.width));
-  check(enter(streams, weights_.hc_head, weights_.output_norm, rows_, stream_), "enter");
+  check(enter(streams, head, norm, rows_, stream_), "enter");
   DeviceActivations x = b.normed.view();
   x.f32 += first * x.stride;
   x.codes += first * x.stride;

@@ -36,11 +36,25 @@ class Pass {
   /// Computes the logits of `count` (at most max_rows) rows of the pass before, from row `first` on. Device
   /// memory [count][V], filled when the stream gets there, that the next call writes over.
   const float* logits(size_t first, size_t count);
+  /// Streams [row][4][d] of the pass before, in device memory.
+  float* streams() const;
+
+  // The steps of a pass one by one, for the drafter, whose streams do not begin with embeddings.
+
+  /// Row descriptions of the steps to come; rows() is where they are on the device.
+  void set_rows(std::span<const RowInfo> rows);
+  const RowInfo* rows() const;
+  /// The KV rows of a layer without compressor, from the rows' streams.
+  void store_kv_rows(const DeviceLayer& layer, size_t index, int rows);
+  /// A layer, and the mix values of `next`.
+  void run_layer(const DeviceLayer& layer, size_t index, const DeviceMixer& next, int rows);
+  const float* logits(const DeviceMixer& head, const float* norm, size_t first, size_t count);
 
  private:
   struct Buffers;
   void enqueue_layers(int rows);
-  void enqueue_layer(size_t index, int rows);
+  void enqueue_layer(const DeviceLayer& layer, size_t index, const DeviceMixer& next, int rows);
+  void update_layer_caches(const DeviceLayer& layer, size_t index, int rows);
   void attention(const DeviceLayer& layer, size_t index, int rows);
   void attend_rows(const DeviceLayer& layer, size_t index, int rows);
   void experts(const DeviceLayer& layer, int rows);

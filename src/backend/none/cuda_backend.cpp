@@ -20,7 +20,7 @@ Error not_built() {
 }  // namespace
 
 Result<MemoryPlan> plan_cuda_memory(const model::ModelShape&, const model::ModelWeights&,
-                                    const CudaOptions&) {
+                                    const model::MtpWeights*, const CudaOptions&) {
   return not_built();
 }
 

@@ -53,6 +53,10 @@ class Prefill {
   /// of them among its last logit_rows. Device memory [count][V], filled when the stream gets there, that the
   /// next call writes over.
   const float* logits(size_t first, size_t count);
+  /// Streams [4][d] after the last layer of a token of the chunk before, one of its last logit_rows.
+  const float* streams(size_t token) const {
+    return buffers_->streams + token * model::streams * size_t{shape_.width};
+  }
 
  private:
   struct Chunk;

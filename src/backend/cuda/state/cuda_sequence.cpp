@@ -22,7 +22,7 @@ size_t pages_for(uint64_t context, uint32_t ratio) {
 
 }  // namespace
 
-ArenaLayout::ArenaLayout(const model::ModelShape& shape) {
+ArenaLayout::ArenaLayout(const model::ModelShape& shape, bool with_drafter) : drafter(with_drafter) {
   const auto place = [this](size_t size) {
     const size_t offset = bytes;
     bytes += aligned(size);
@@ -43,6 +43,9 @@ ArenaLayout::ArenaLayout(const model::ModelShape& shape) {
     }
     layers.push_back(layer);
   }
+  if (!drafter) return;
+  drafter_ring = place(size_t{ring_slots} * attention_row_bytes);
+  drafter_streams = place((retractable_tokens + 1) * model::streams * size_t{shape.width} * sizeof(float));
 }
 
 CudaState::CudaState(const model::ModelShape& shape, const RowPools& pools) {
@@ -92,8 +95,9 @@ CudaSequence::CudaSequence(const model::ModelShape& shape, const ArenaLayout& la
     addresses += 2 * table_size_.back();
   }
   tables_ = DeviceBuffer<uint8_t*>(std::max<size_t>(addresses, 1), "page tables");
-  caches_ = DeviceBuffer<LayerCache>(shape.layers, "layer caches");
-  std::vector<LayerCache> caches(shape.layers);
+  std::vector<LayerCache> caches(shape.layers + (layout.drafter ? 1 : 0));
+  caches_ = DeviceBuffer<LayerCache>(caches.size(), "layer caches");
+  if (layout.drafter) caches.back().ring = arena.data() + layout.drafter_ring;
   for (size_t l = 0; l < shape.layers; ++l) {
     const ArenaLayout::Layer& place = layout.layers[l];
     uint8_t* base = arena.data();
@@ -109,6 +113,12 @@ CudaSequence::CudaSequence(const model::ModelShape& shape, const ArenaLayout& la
         "layer caches");
   initialise(stream);
   check(cudaStreamSynchronize(stream), "new sequence");
+}
+
+float* CudaSequence::token_streams(uint64_t position) const {
+  const size_t slot = position % (retractable_tokens + 1);
+  return reinterpret_cast<float*>(arena.data() + layout_.drafter_streams) +
+         slot * model::streams * shape_.width;
 }
 
 uint8_t** CudaSequence::table(size_t layer, bool index) const {

@@ -28,9 +28,11 @@ struct ArenaLayout {
     size_t ring = 0, values = 0, scores = 0, index_values = 0, index_scores = 0;  // byte offsets
   };
   std::vector<Layer> layers;
+  bool drafter = false;
+  size_t drafter_ring = 0, drafter_streams = 0;  // byte offsets
   size_t bytes = 0;
 
-  explicit ArenaLayout(const model::ModelShape& shape);
+  explicit ArenaLayout(const model::ModelShape& shape, bool with_drafter = false);
 };
 
 /// Everything but the device's page tables; copies share pages and logits.
@@ -75,7 +77,12 @@ class CudaSequence final : public backend::Sequence {
   /// Writes all page addresses to the device after `state` was replaced.
   void publish_tables(cudaStream_t stream);
 
-  const LayerCache* layer_caches() const { return caches_.data(); }  // device memory
+  const LayerCache* layer_caches() const {
+    return caches_.data();
+  }  // device memory; the drafter's is the last
+  /// With a drafter: streams [4][d] after the last layer of the token at `position`, one of the newest
+  /// retractable_tokens + 1; device memory.
+  float* token_streams(uint64_t position) const;
   /// The table of a layer's index rows, in device memory.
   const uint8_t* const* index_pages(size_t layer) const { return table(layer, true); }
 
