@@ -16,6 +16,11 @@ namespace {
 constexpr int threads = 256, summary_threads = 1024;
 constexpr float epsilon = 1e-6f;
 
+__device__ float warp_max(float x) {
+  for (int offset = 16; offset > 0; offset /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, offset));
+  return x;
+}
+
 __global__ void __launch_bounds__(threads) inputs_kernel(DraftInputs in, int rows) {
   __shared__ float reduce[32];
   const int row = blockIdx.x, part = blockIdx.y;  // 0: embedding, then streams
