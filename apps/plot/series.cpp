@@ -1,5 +1,7 @@
 #include "series.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -111,7 +113,7 @@ std::vector<std::string> labels_of(const std::vector<std::string>& paths) {
       return fs::path(other).stem().string() == stem;
     });
     const std::string folder = fs::path(path).parent_path().filename().string();
-    labels.push_back(same > 1 && !folder.empty() ? folder + "/" + stem : stem);
+    labels.push_back(same > 1 && !folder.empty() ? fmt::format("{}/{}", folder, stem) : stem);
   }
   return labels;
 }
