@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstdint>
 
 #include "format/fp8_e4m3.hpp"
 
@@ -11,8 +12,11 @@ namespace ds4::format {
 void encode_fp8_row(const float* values, Fp8Row& out) {
   for (size_t block = 0; block < Fp8Row::kElements / Fp8Row::kBlock; ++block) {
     const float* x = values + block * Fp8Row::kBlock;
-    float largest = 1e-4f;
-    for (size_t i = 0; i < Fp8Row::kBlock; ++i) largest = std::max(largest, std::fabs(x[i]));
+    // As whole numbers, the bits of NaN are above those of every magnitude: its exponent becomes 255.
+    uint32_t bits = std::bit_cast<uint32_t>(1e-4f);
+    for (size_t i = 0; i < Fp8Row::kBlock; ++i)
+      bits = std::max(bits, std::bit_cast<uint32_t>(std::fabs(x[i])));
+    const float largest = std::bit_cast<float>(bits);
     // Exponent rounded up; at most 254 - 8 for finite input.
     const uint32_t ratio = std::bit_cast<uint32_t>(largest * (1.0f / 448.0f));
     const uint32_t exponent = (ratio >> 23) + ((ratio & 0x7fffffu) != 0 ? 1 : 0);

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -96,6 +97,20 @@ TEST(Fp8Row, Vector) {
                                             {20, -1.125f}, {30, -0.15625f}, {31, -0.05078125f},
                                             {40, 0.875f},  {63, 3.25f}};
   for (const auto& [index, value] : expected) EXPECT_EQ(row[index], value) << index;
+}
+
+// A block with NaN is NaN, whichever way its codes are decoded; the others are what they would be without.
+TEST(Fp8Row, NanStays) {
+  std::vector<float> row(Fp8Row::kElements, 1.0f);
+  row[100] = std::numeric_limits<float>::quiet_NaN();
+  Fp8Row packed;
+  encode_fp8_row(row.data(), packed);
+  EXPECT_EQ(packed.exponents[1], 255);
+  fp8_round_trip(row.data());
+  for (size_t i = 0; i < row.size(); ++i) {
+    const bool inside = i / Fp8Row::kBlock == 1;
+    EXPECT_TRUE(inside ? std::isnan(row[i]) : row[i] == 1.0f) << i;
+  }
 }
 
 TEST(Fp8Row, StoredValuesAreLossless) {

@@ -20,7 +20,7 @@ namespace {
 class RowCodecTest : public DeviceTest {};
 
 // Rows of many magnitudes, and rows made of the values where rounding turns.
-std::vector<float> hard_rows(size_t width, bool infinities) {
+std::vector<float> hard_rows(size_t width, bool not_finite) {
   std::mt19937 random(7);
   std::normal_distribution<float> normal;
   std::vector<float> rows;
@@ -43,9 +43,12 @@ std::vector<float> hard_rows(size_t width, bool infinities) {
     }
   }
   rows.insert(rows.end(), width, 0.0f);
-  if (infinities) {
+  if (not_finite) {
     for (size_t i = 0; i < width; ++i) {
       rows.push_back(i % 70 == 3 ? -std::numeric_limits<float>::infinity() : static_cast<float>(i));
+    }
+    for (size_t i = 0; i < width; ++i) {
+      rows.push_back(i == 100 ? std::numeric_limits<float>::quiet_NaN() : static_cast<float>(i));
     }
   }
   for (size_t i = 0; i < width; ++i) rows.push_back(i % 2 ? 1e36f : -2e35f);

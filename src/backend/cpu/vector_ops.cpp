@@ -96,8 +96,10 @@ void Swiglu(const float* HWY_RESTRICT gate, const float* HWY_RESTRICT up, float 
   const D d;
   const V high = hn::Set(d, clamp), low = hn::Set(d, -clamp), one = hn::Set(d, 1.0f), w = hn::Set(d, weight);
   for (size_t i = 0; i < n; i += hn::Lanes(d)) {
-    const V g = hn::Min(hn::LoadU(d, gate + i), high);
-    const V u = hn::Max(hn::Min(hn::LoadU(d, up + i), high), low);
+    // Comparisons instead of Min and Max, which may make a number of NaN.
+    V g = hn::LoadU(d, gate + i), u = hn::LoadU(d, up + i);
+    g = hn::IfThenElse(hn::Gt(g, high), high, g);
+    u = hn::IfThenElse(hn::Gt(u, high), high, hn::IfThenElse(hn::Lt(u, low), low, u));
     // The exponent is cut off where silu has already vanished in F32, so that e^-g stays finite.
     const V e = hn::Exp(d, hn::Neg(hn::Max(g, hn::Set(d, -80.0f))));
     hn::StoreU(hn::Mul(hn::Mul(hn::Div(g, hn::Add(one, e)), u), w), d, out + i);

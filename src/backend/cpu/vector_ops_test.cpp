@@ -158,6 +158,15 @@ TEST(VectorOps, SwigluClampsAndSaturates) {
   });
 }
 
+TEST(VectorOps, SwigluKeepsNan) {
+  for_every_target([] {
+    Floats gate(64, 1.0f), up(64, 1.0f), out(64);
+    gate[3] = up[40] = std::numeric_limits<float>::quiet_NaN();
+    swiglu(gate.data(), up.data(), 10.0f, 0.7f, 64, out.data());
+    for (size_t i = 0; i < 64; ++i) EXPECT_EQ(std::isnan(out[i]), i == 3 || i == 40) << i;
+  });
+}
+
 TEST(VectorOps, RowScores) {
   for_every_target([] {
     for (size_t dim : {16u, 128u, 512u}) {

@@ -19,6 +19,7 @@
 #include "backend/cuda/attention/rope.cuh"
 #include "backend/cuda/attention/row_codec.cuh"
 #include "backend/cuda/device/launch.hpp"
+#include "backend/cuda/gemv/quantize_device.cuh"
 
 namespace ds4::cuda {
 namespace {
@@ -444,14 +445,11 @@ __global__ void __launch_bounds__(128)
     rotate_inverse(v.z, v.w, rope_angle(position, a.frequencies, 2 * (t - 112) + 1));
   }
   reinterpret_cast<float4*>(a.out + head * 512)[t] = v;
-  float largest = fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
-  for (int step = 4; step > 0; step /= 2)
-    largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, step));
-  const float scale = __fdiv_rn(largest, 127.0f);
-  const auto code = [&](float x) {
-    const float rounded = scale != 0 ? rintf(__fdiv_rn(x, scale)) : 0.0f;
-    return static_cast<signed char>(fminf(fmaxf(rounded, -128.0f), 127.0f));
-  };
+  uint32_t largest =
+      max(max(magnitude_bits(v.x), magnitude_bits(v.y)), max(magnitude_bits(v.z), magnitude_bits(v.w)));
+  for (int step = 4; step > 0; step /= 2) largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, step));
+  const float scale = activation_scale(largest);
+  const auto code = [&](float x) { return static_cast<signed char>(activation_code(x, scale)); };
   reinterpret_cast<char4*>(a.codes + head * 512)[t] = make_char4(code(v.x), code(v.y), code(v.z), code(v.w));
   if (t % 8 == 0) a.scales[head * 16 + t / 8] = scale;
 }

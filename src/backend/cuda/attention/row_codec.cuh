@@ -5,15 +5,16 @@
 // 64 bytes of
 //   E2M1 pairs (elements j and j + 16 of a block of 32 share byte j), 4 E8M0.
 // Preconditions: all 32 lanes call; attention rows lie on 8 bytes, index rows on 4.
-// Bytes and FLOPs: an attention row is 2048 B in, 584 B out and 42 shuffles; an index row 35 shuffles.
-// Why this shape: a lane owns two neighbours of every block of 64, so that codes leave as one 64-byte store a
-// block.
+// Bytes and FLOPs: an attention row is 2048 B in, 584 B out and 7 maxima over the warp; an index row 35
+// shuffles. Why this shape: a lane owns two neighbours of every block of 64, so that codes leave as one
+// 64-byte store a block.
 #pragma once
 
 #include <cuda_fp16.h>
 
 #include <cstdint>
 
+#include "backend/cuda/device/magnitude.cuh"
 #include "backend/cuda/device_types.hpp"
 #include "backend/cuda/ptx/mma.cuh"
 
@@ -90,15 +91,14 @@ __device__ inline uint32_t index_exponent(float largest) {
   return min(rounded_up_exponent(__fdiv_rn(fmaxf(largest, 6.0f * 0x1p-126f), 6.0f)), 255u);
 }
 
-/// One warp packs a row of 512 values (after RoPE; shared or global memory) into 584 bytes.
+/// One warp packs a row of 512 values (after RoPE; shared or global memory) into 584 bytes. A block with NaN
+/// gets the exponent 255, which is NaN.
 __device__ inline void encode_attention_row(const float* row, uint8_t* out, int lane) {
   for (int block = 0; block < 7; ++block) {
     const float x = row[block * 64 + 2 * lane], y = row[block * 64 + 2 * lane + 1];
-    float largest = fmaxf(fmaxf(1e-4f, fabsf(x)), fabsf(y));
-    for (int step = 16; step > 0; step /= 2) {
-      largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, step));
-    }
-    const uint32_t exponent = rounded_up_exponent(__fmul_rn(largest, 1.0f / 448.0f));
+    const uint32_t largest =
+        __reduce_max_sync(0xffffffffu, max(max(magnitude_bits(1e-4f), magnitude_bits(x)), magnitude_bits(y)));
+    const uint32_t exponent = rounded_up_exponent(__fmul_rn(__uint_as_float(largest), 1.0f / 448.0f));
     const float inverse = e8m0_value(254u - min(exponent, 254u));
     const uint32_t codes = e4m3_code(__fmul_rn(x, inverse)) | e4m3_code(__fmul_rn(y, inverse)) << 8;
     *reinterpret_cast<uint16_t*>(out + block * 64 + 2 * lane) = static_cast<uint16_t>(codes);

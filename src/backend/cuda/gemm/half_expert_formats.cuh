@@ -40,16 +40,19 @@ __device__ __forceinline__ __half2 half2_of(uint32_t pair) {
 __device__ __forceinline__ uint32_t bits_of(__half2 pair) {
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
+/// Each half to a magnitude of at most `most`; NaN stays.
+__device__ __forceinline__ __half2 limited(__half2 pair, __half2 most) {
+  return __hmin2_nan(__hmax2_nan(pair, __hneg2(most)), most);
+}
 /// Both halves, of a magnitude of at most `limit`.
 __device__ __forceinline__ __half2 limited(float low, float high, float limit) {
-  return __floats2half2_rn(fminf(fmaxf(low, -limit), limit), fminf(fmaxf(high, -limit), limit));
+  return limited(__floats2half2_rn(low, high), __float2half2_rn(limit));
 }
 /// Halves of at most 1023 as integers, times `scale`, of a magnitude of at most `limit`; exact but for one
 /// rounding.
 __device__ __forceinline__ __half2 scaled_integers(uint32_t integers, __half2 scale, float limit) {
   const __half2 values = __hadd2_rn(half2_of(integers | half_integers), half2_of(minus_half_integers));
-  const __half2 product = __hmul2_rn(values, scale), most = __float2half2_rn(limit);
-  return __hmin2(__hmax2(product, __hneg2(most)), most);
+  return limited(__hmul2_rn(values, scale), __float2half2_rn(limit));
 }
 /// (a & mask) | bits in one instruction.
 __device__ __forceinline__ uint32_t mask_or(uint32_t a, uint32_t mask, uint32_t bits) {
@@ -92,8 +95,7 @@ struct HalfFormat<TensorType::q8_0> {
   }
   static __device__ __forceinline__ void prepare(Block& b, const Loaded& loaded, const uint8_t*, uint32_t,
                                                  uint32_t) {
-    const __half2 most = __float2half2_rn(511.0f), d = __half2half2(__ushort_as_half(loaded.d));
-    b.d = __hmin2(__hmax2(d, __hneg2(most)), most);
+    b.d = limited(__half2half2(__ushort_as_half(loaded.d)), __float2half2_rn(511.0f));
   }
   template <uint32_t octet>
   static __device__ __forceinline__ void decode(Block& b, const uint8_t* row, uint32_t c, const uint8_t*,

@@ -202,8 +202,12 @@ __device__ __forceinline__ void produce(const HalfExpertProduct& p, Pipeline<war
   arrive_after_copies(pipe.full());
 }
 
+/// `x` within +-limit; NaN stays, of which fminf() and fmaxf() would make a number.
+__device__ __forceinline__ float clamped(float x, float limit) {
+  return x > limit ? limit : x < -limit ? -limit : x;
+}
 __device__ __forceinline__ float swiglu(float gate, float up, float weight) {
-  const float g = fminf(gate, swiglu_limit), u = fminf(fmaxf(up, -swiglu_limit), swiglu_limit);
+  const float g = gate > swiglu_limit ? swiglu_limit : gate, u = clamped(up, swiglu_limit);
   return __fdividef(g, 1.0f + __expf(-g)) * u * weight;
 }
 
@@ -222,7 +226,7 @@ __device__ __forceinline__ void store(const HalfExpertProduct& p, const Work& wo
       if constexpr (gate_up) {
         const float v = swiglu(sums[4 * j + i], sums[4 * j + 2 + i], __ldg(p.place_weight + place));
         p.mid[size_t{place} * p.mid_stride + work.row_tile * 128 + 8 * warp + g] =
-            row < p.expert_rows ? __float2half_rn(fminf(fmaxf(v, -65504.0f), 65504.0f)) : __ushort_as_half(0);
+            row < p.expert_rows ? __float2half_rn(clamped(v, 65504.0f)) : __ushort_as_half(0);
       } else {
         float* const to = p.products + size_t{place} * p.expert_rows + row;
         if (row < p.expert_rows) to[0] = sums[4 * j + i];

@@ -35,17 +35,22 @@ __device__ __forceinline__ uint32_t bits_of(__half2 v) {
   return *reinterpret_cast<const uint32_t*>(&v);
 }
 
+/// Within the finite range of F16; NaN stays.
+__device__ __forceinline__ float finite(float x) {
+  return x > 65504.0f ? 65504.0f : x < -65504.0f ? -65504.0f : x;
+}
+
 /// Eight values as two F16 each.
 __device__ __forceinline__ void split(const float* v, uint4& high, uint4& low) {
+  const __half2 most = __float2half2_rn(65504.0f);
   uint32_t h[4], l[4];
 #pragma unroll
   for (uint32_t i = 0; i < 4; ++i) {
-    const float x = fminf(fmaxf(v[2 * i], -65504.0f), 65504.0f);
-    const float y = fminf(fmaxf(v[2 * i + 1], -65504.0f), 65504.0f);
-    const __half2 rounded = __floats2half2_rn(x, y);
+    const float x = v[2 * i], y = v[2 * i + 1];
+    const __half2 rounded = __hmin2_nan(__hmax2_nan(__floats2half2_rn(x, y), __hneg2(most)), most);
     const float2 back = __half22float2(rounded);
     h[i] = bits_of(rounded);
-    l[i] = bits_of(__floats2half2_rn(__fsub_rn(x, back.x), __fsub_rn(y, back.y)));
+    l[i] = bits_of(__floats2half2_rn(__fsub_rn(finite(x), back.x), __fsub_rn(finite(y), back.y)));
   }
   high = make_uint4(h[0], h[1], h[2], h[3]);
   low = make_uint4(l[0], l[1], l[2], l[3]);

@@ -18,9 +18,10 @@ __global__ void quantize_kernel(QuantizeRows args) {
   const size_t at = size_t{blockIdx.y} * args.stride + column;
   float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
   if (inside) x = *reinterpret_cast<const float4*>(args.input + at);
-  float largest = fmaxf(fmaxf(fabsf(x.x), fabsf(x.y)), fmaxf(fabsf(x.z), fabsf(x.w)));
+  uint32_t largest =
+      max(max(magnitude_bits(x.x), magnitude_bits(x.y)), max(magnitude_bits(x.z), magnitude_bits(x.w)));
 #pragma unroll
-  for (int mask = 4; mask > 0; mask >>= 1) largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, mask));
+  for (int mask = 4; mask > 0; mask >>= 1) largest = max(largest, __shfl_xor_sync(~0u, largest, mask));
   if (!inside) return;
   const float d = activation_scale(largest);
   char4 codes;

@@ -8,9 +8,10 @@ namespace ds4::cuda {
 
 inline constexpr float swiglu_limit = 10.0f;
 
+/// Comparisons instead of fminf() and fmaxf(), which would make a number of NaN.
 __device__ __forceinline__ float swiglu(float gate, float up, float weight) {
-  const float g = fminf(gate, swiglu_limit);
-  const float u = fminf(fmaxf(up, -swiglu_limit), swiglu_limit);
+  const float g = gate > swiglu_limit ? swiglu_limit : gate;
+  const float u = up > swiglu_limit ? swiglu_limit : up < -swiglu_limit ? -swiglu_limit : up;
   const float silu = __fdiv_rn(g, __fadd_rn(1.0f, expf(-g)));
   return __fmul_rn(__fmul_rn(silu, u), weight);
 }

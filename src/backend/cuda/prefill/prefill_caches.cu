@@ -13,6 +13,7 @@
 
 #include "backend/cuda/attention/rope.cuh"
 #include "backend/cuda/attention/row_codec.cuh"
+#include "backend/cuda/device/magnitude.cuh"
 #include "backend/cuda/device/reduce.cuh"
 #include "backend/cuda/prefill/prefill_caches.hpp"
 
@@ -73,10 +74,11 @@ __device__ void store_attention_row(const float4 (&v)[4], int lane, uint8_t* pac
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const float x[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
-    float largest = fmaxf(fmaxf(1e-4f, fmaxf(fabsf(x[0]), fabsf(x[1]))), fmaxf(fabsf(x[2]), fabsf(x[3])));
+    uint32_t largest = magnitude_bits(1e-4f);
+    for (const float value : x) largest = max(largest, magnitude_bits(value));
 #pragma unroll
     for (int step = 8; step > 0; step /= 2) {  // a block of 64 is half a warp
-      largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, step));
+      largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, step));
     }
     float decoded[4];
     if (i == 3 && lane >= 16) {
@@ -86,7 +88,7 @@ __device__ void store_attention_row(const float4 (&v)[4], int lane, uint8_t* pac
       }
       for (int k = 0; k < 4; ++k) decoded[k] = x[k];
     } else {
-      const uint32_t exponent = rounded_up_exponent(__fmul_rn(largest, 1.0f / 448.0f));
+      const uint32_t exponent = rounded_up_exponent(__fmul_rn(__uint_as_float(largest), 1.0f / 448.0f));
       const float inverse = e8m0_value(254u - min(exponent, 254u)), scale = e8m0_value(min(exponent, 255u));
       uint32_t codes = 0;
 #pragma unroll
