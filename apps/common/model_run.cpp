@@ -44,6 +44,9 @@ Result<Engine> open_engine(const ProgramOptions& options, const std::string& pat
     return fail(ErrorCode::invalid_argument,
                 "--mtp-draft needs a drafter, and there is none in the model file: name one with --mtp");
   }
+  if (!options.mtp_depth && !options.mtp_path.empty() && !engine.info().drafter) {
+    warn(fmt::format("drafts are not possible on {}; going on without", engine.info().backend));
+  }
   return engine;
 }
 

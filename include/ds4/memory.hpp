@@ -18,7 +18,7 @@ struct MemoryPlan {
   std::string device;            // "cuda (NVIDIA H200)"
   std::vector<Part> weights;     // by kind, in the order of a layer
   uint64_t scratch_bytes = 0;    // buffers of passes, for the largest
-  uint64_t session_bytes = 0;    // of a session whatever its length: window, open compressor windows
+  uint64_t session_bytes = 0;    // of a session whatever its length: window, open compressor windows, tables
   uint64_t anchor_bytes = 0;     // the most that a session keeps of earlier states to go back to
   double bytes_per_token = 0;    // compressed rows and index rows
   uint64_t available_bytes = 0;  // free on the device now, before anything of this plan is taken

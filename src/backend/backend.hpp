@@ -97,13 +97,14 @@ class Backend {
 
   /// Appends `tokens` (at most one prefill chunk) to a sequence. The logits after the last token stay with
   /// the sequence; those of the last `logit_rows` tokens are also written to `logits` [logit_rows][V], which
-  /// may be none. Cancelled, the sequence is as before the call; out_of_memory leaves it empty.
+  /// may be none. Cancelled, the sequence is as before the call; out_of_memory and a failure of the device
+  /// leave it empty.
   virtual Result<void> prefill(Sequence& sequence, std::span<const Token> tokens, size_t logit_rows,
                                std::span<float> logits, const EvalControl& control) const = 0;
 
   /// Appends one token to each of 1..16 different sequences. Their logits stay with them and are also written
-  /// to `logits` [rows][V] unless that is empty. out_of_memory leaves the sequences empty, any other error as
-  /// they were.
+  /// to `logits` [rows][V] unless that is empty. out_of_memory and a failure of the device leave the
+  /// sequences empty, any other error as they were.
   virtual Result<void> decode(std::span<const DecodeRow> rows, std::span<float> logits) const = 0;
 
   /// Appends 1..16 tokens to one sequence with the bits of decoding them one by one; the logits after each of

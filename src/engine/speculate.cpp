@@ -70,8 +70,12 @@ Result<std::vector<Token>> Session::Impl::speculate(Token first, size_t depth, c
     if (!backend::check_choice(*sequence, behind)) break;
     Rng trial = rng;
     const float uniform = sampling::is_greedy(params) ? 0.0f : trial.uniform();
-    DS4_ASSIGN(const Token chosen, device.sample(*sequence, params, uniform, behind));
-    if (chosen != rows[accepted + 1]) break;
+    auto chosen = device.sample(*sequence, params, uniform, behind);
+    if (!chosen) {
+      reset();  // the sequence holds tokens that nobody has chosen
+      return std::move(chosen).error();
+    }
+    if (*chosen != rows[accepted + 1]) break;
     rng = trial;
     ++accepted;
   }

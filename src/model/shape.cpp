@@ -15,6 +15,7 @@ constexpr uint32_t max_experts = 4096;
 constexpr uint32_t max_heads = 4096;
 constexpr uint32_t max_width = 1u << 16;
 constexpr uint32_t max_top_k = 1u << 20;
+constexpr uint64_t max_context = (uint64_t{1} << 31) - 1;  // positions fit 31 bits
 
 // Ratios after the first two layers alternate: even layers 4, odd layers 128.
 std::vector<uint32_t> alternating_ratios(uint32_t layers, uint32_t first_two) {
@@ -153,6 +154,9 @@ Result<void> check_shape(const ModelShape& shape) {
       return fail(ErrorCode::unsupported, "{} is {}, but must be a multiple of {}", count.name, count.value,
                   count.multiple);
   }
+  if (shape.max_context > max_context)
+    return fail(ErrorCode::unsupported, "context_length is {}, but must be at most {}", shape.max_context,
+                max_context);
   if (shape.heads % shape.output_groups != 0)
     return fail(ErrorCode::unsupported,
                 "attention.head_count {} is not a multiple of attention.output_group_count {}", shape.heads,

@@ -108,6 +108,14 @@ TEST(ReadShape, OtherRatiosThanThePatternAreAnotherVariant) {
   EXPECT_EQ(shape->variant, Variant::other);
 }
 
+TEST(ReadShape, ContextsBeyondPositionsOf31BitsAreRefused) {
+  TinyModelOptions options = keys_only();
+  options.shape.max_context = 0x7fffffff;
+  EXPECT_TRUE(shape_of(options));
+  options.shape.max_context = 0x80000000;
+  EXPECT_THAT(error_of(options), HasSubstr("context_length is 2147483648, but must be at most 2147483647"));
+}
+
 struct WrongUint {
   const char* key;
   uint32_t value;

@@ -8,6 +8,7 @@
 
 #include "backend/checks.hpp"
 #include "backend/cuda/device/read_bandwidth.hpp"
+#include "backend/cuda/hc/hyper_connection.hpp"
 #include "backend/cuda/pass.hpp"
 #include "backend/cuda/prefill/prefill.hpp"
 #include "backend/cuda/sampling/last_logits.hpp"
@@ -358,6 +359,23 @@ Result<cudaDeviceProp> usable_device(int index) {
   return properties;
 }
 
+// What the kernels ask of a shape beyond what every shape is.
+Result<void> check_limits(const model::ModelShape& shape) {
+  const struct {
+    const char* name;
+    uint32_t value, max, multiple;
+  } limits[] = {{"embedding_length", shape.width, 8192, mix_slice_columns},
+                {"expert_count", shape.experts, 1024, 1},
+                {"expert_used_count", shape.experts_used, 32, 1},
+                {"attention.indexer.head_count", shape.index_heads, 160, 1}};
+  for (const auto& limit : limits) {
+    if (limit.value <= limit.max && limit.value % limit.multiple == 0) continue;
+    return fail(ErrorCode::unsupported, "CUDA: {} is {}, but must be a multiple of {} and at most {}",
+                limit.name, limit.value, limit.multiple, limit.max);
+  }
+  return {};
+}
+
 uint64_t needed_bytes(const MemoryPlan& plan) {
   return plan.weight_bytes() + plan.scratch_bytes + plan.session_total_bytes(0);
 }
@@ -377,13 +395,14 @@ Plan plan_for(const cudaDeviceProp& device, const model::ModelShape& shape,
   plan.device = device_name(device);
   plan.available_bytes = free_bytes;
   plan.weights = model::group_weights(shape, weights, device_tensor_bytes);
-  plan.session_bytes = ArenaLayout(shape).bytes;
+  const ArenaLayout layout(shape);
+  plan.session_bytes = CudaSequence::fixed_bytes(shape, layout);
   plan.bytes_per_token = state_bytes_per_token(shape);
   const std::vector<DeviceLayer> layers = device_layer_shapes(weights);
   uint32_t chunk = max_prefill_tokens;
   while (true) {
     plan.scratch_bytes = Pass::scratch_bytes(shape) + LastLogits::initial_bytes(shape.vocabulary) +
-                         plan.session_bytes + Prefill::scratch_bytes(shape, layers, chunk);
+                         layout.bytes + Prefill::scratch_bytes(shape, layers, chunk);
     if (chunk == fewest_prefill_tokens || needed_bytes(plan) <= plan.available_bytes) return {plan, chunk};
     chunk = std::max(chunk / 2, fewest_prefill_tokens);
   }
@@ -399,6 +418,7 @@ bool available(std::string* why) {
 
 Result<MemoryPlan> plan_cuda_memory(const model::ModelShape& shape, const model::ModelWeights& weights,
                                     const CudaOptions& options) {
+  DS4_TRY(check_limits(shape));
   DS4_ASSIGN(const cudaDeviceProp device, usable_device(options.device));
   try {
     return plan_for(device, shape, weights, options).memory;
@@ -411,6 +431,7 @@ Result<std::unique_ptr<backend::Backend>> make_cuda_backend(const model::ModelSh
                                                             const model::ModelWeights& weights,
                                                             const model::MtpWeights*,
                                                             const CudaOptions& options) {
+  DS4_TRY(check_limits(shape));
   DS4_ASSIGN(const cudaDeviceProp device, usable_device(options.device));
   try {
     const auto [plan, chunk_tokens] = plan_for(device, shape, weights, options);

@@ -236,15 +236,20 @@ class DeviceWeights::Uploader {
     const uint64_t row_bytes = format::row_bytes(tensor.type, cols);
     DeviceMatrix result{TensorType::f32, static_cast<uint32_t>(rows), static_cast<uint32_t>(cols)};
     auto* out = reinterpret_cast<float*>(allocate(rows * cols * sizeof(float), tensor));
-    std::vector<float> values(cols);
-    for (size_t row = 0; row < rows; ++row) {
-      format::decode_row(tensor.type, tensor.data + row * row_bytes, cols, values.data());
-      check(cudaMemcpyAsync(out + row * cols, values.data(), cols * sizeof(float), cudaMemcpyHostToDevice,
-                            stream_),
+    constexpr size_t rows_at_once = 256;
+    std::vector<float> values(rows_at_once * cols);
+    for (size_t first = 0; first < rows; first += rows_at_once) {
+      const size_t count = std::min(rows_at_once, rows - first);
+      for (size_t i = 0; i < count; ++i) {
+        format::decode_row(tensor.type, tensor.data + (first + i) * row_bytes, cols,
+                           values.data() + i * cols);
+      }
+      check(cudaMemcpyAsync(out + first * cols, values.data(), count * cols * sizeof(float),
+                            cudaMemcpyHostToDevice, stream_),
             "embedding copy");
+      check(cudaStreamSynchronize(stream_), "embedding copy");  // `values` is filled again
+      advance(count * row_bytes);
     }
-    check(cudaStreamSynchronize(stream_), "embedding copy");
-    advance(tensor.size_bytes);
     result.quants = reinterpret_cast<const uint8_t*>(out);
     return result;
   }

@@ -158,7 +158,13 @@ void Pass::run(std::span<const RowInfo> rows) {
   if (graph == nullptr) {
     cudaGraph_t captured = nullptr;
     check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "graph capture");
-    enqueue_layers(rows_);
+    try {
+      enqueue_layers(rows_);
+    } catch (const CudaFailure&) {  // the stream must not go on capturing
+      if (cudaStreamEndCapture(stream_, &captured) == cudaSuccess) cudaGraphDestroy(captured);
+      (void)cudaGetLastError();
+      throw;
+    }
     check(cudaStreamEndCapture(stream_, &captured), "graph capture");
     const cudaError_t status = cudaGraphInstantiate(&graph, captured, 0);
     cudaGraphDestroy(captured);

@@ -76,7 +76,6 @@ uint32_t Prefill::reserve() {
                                       "buffers of a prefill chunk");
     } catch (const CudaFailure& failure) {
       if (failure.error.code != ErrorCode::out_of_memory || chunk_tokens_ <= fewest_prefill_tokens) throw;
-      (void)cudaGetLastError();
       chunk_tokens_ = std::max(chunk_tokens_ / 2, fewest_prefill_tokens);
     }
   }

@@ -111,6 +111,16 @@ CudaSequence::CudaSequence(const model::ModelShape& shape, const ArenaLayout& la
   check(cudaStreamSynchronize(stream), "new sequence");
 }
 
+uint64_t CudaSequence::fixed_bytes(const model::ModelShape& shape, const ArenaLayout& layout) {
+  uint64_t bytes = layout.bytes + shape.layers * sizeof(LayerCache);
+  for (const uint32_t ratio : shape.ratios) {
+    bytes += 2 * pages_for(shape.max_context, ratio) * sizeof(uint8_t*);
+    if (ratio != 0) bytes += uint64_t{rows_per_page} * attention_row_bytes;
+    if (ratio == model::csa_ratio) bytes += uint64_t{rows_per_page} * index_row_bytes;
+  }
+  return bytes;
+}
+
 uint8_t** CudaSequence::table(size_t layer, bool index) const {
   return tables_.data() + table_offset_[layer] + (index ? table_size_[layer] : 0);
 }

@@ -59,6 +59,9 @@ class CudaSequence final : public backend::Sequence {
   CudaSequence(const model::ModelShape& shape, const ArenaLayout& layout, const RowPools& pools,
                cudaStream_t stream);
 
+  /// Device memory of a sequence beside its rows: arena, page tables, and what pages are not full.
+  static uint64_t fixed_bytes(const model::ModelShape& shape, const ArenaLayout& layout);
+
   size_t position() const override { return state.position; }
   size_t state_bytes() const override { return arena.bytes() + state.shared_bytes(); }
   using Sequence::logit_summary;

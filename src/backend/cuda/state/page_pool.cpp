@@ -38,11 +38,6 @@ void PagePool::give_back(uint8_t* page) {
   free_.push_back(page);
 }
 
-size_t PagePool::reserved_bytes() const {
-  const std::lock_guard lock(mutex_);
-  return slabs_.size() * slab_bytes();
-}
-
 void RowTable::prepare(size_t begin, size_t count, uint8_t** table, cudaStream_t stream) {
   const size_t first = begin / rows_per_page, last = (count + rows_per_page - 1) / rows_per_page;
   std::vector<uint8_t*> addresses;
@@ -67,6 +62,7 @@ void RowTable::prepare(size_t begin, size_t count, uint8_t** table, cudaStream_t
   check(cudaMemcpyAsync(static_cast<void*>(table + first), static_cast<const void*>(addresses.data()),
                         addresses.size() * sizeof(uint8_t*), cudaMemcpyHostToDevice, stream),
         "page table");
+  check(cudaStreamSynchronize(stream), "page table");
 }
 
 void RowTable::publish(size_t count, uint8_t** table, cudaStream_t stream) {

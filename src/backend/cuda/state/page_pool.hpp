@@ -21,7 +21,6 @@ class PagePool : public std::enable_shared_from_this<PagePool> {
   /// exhausted.
   std::shared_ptr<uint8_t> take();
   size_t page_bytes() const { return page_bytes_; }
-  size_t reserved_bytes() const;
   /// What the pool grows by.
   size_t slab_bytes() const;
 
