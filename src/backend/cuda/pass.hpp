@@ -1,5 +1,4 @@
-// One pass of rows through the model on the device. Passes of up to 16 rows are captured as a CUDA graph per
-// row count.
+// One pass of up to 16 rows through the model on the device, captured as a CUDA graph for every row count.
 #pragma once
 
 #include <array>

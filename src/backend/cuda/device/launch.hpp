@@ -4,15 +4,14 @@
 // wait_for_predecessor() in every thread before its first access to memory that another kernel of the pass
 // writes, and before it writes memory that another kernel reads or writes, also on paths that return early.
 // When that call returns, the kernel before is complete and what it wrote is visible; as it had waited too,
-// so is everything earlier. Before the call a kernel may read weights, its arguments,
-// row descriptions (copied before the pass starts) and what earlier passes left and this one does not write,
-// such as older rows of the caches; nothing else. What a kernel of the pass writes is never read through the
-// non-coherent path
-// (__ldg, const __restrict__), nor through L1 where lines were read before the call that hold it. It calls
-// start_successor() as early as there is nothing to gain from keeping its multiprocessors to itself; that
-// call orders nothing. A kernel that knows the kernel two places before it to be complete when it starts,
-// because the one between calls start_successor() only after its own wait, says so where it makes use of it.
-// compute-sanitizer does not see a missing wait.
+// so is everything earlier. Before the call a kernel may read weights, its arguments, row descriptions
+// (copied before the pass starts) and what earlier passes left and this one does not write, such as older
+// rows of the caches; nothing else. What a kernel of the pass writes is never read through the non-coherent
+// path (__ldg, const __restrict__), nor through L1 where lines were read before the call that hold it. It
+// calls start_successor() as early as there is nothing to gain from keeping its multiprocessors to itself;
+// that call orders nothing. A kernel that knows the kernel two places before it to be complete when it
+// starts, because the one between calls start_successor() only after its own wait, says so where it makes use
+// of it. compute-sanitizer does not see a missing wait.
 //
 // Kernels that do none of this may stand in between: launched without launch() they wait for all before them,
 // and one that never calls start_successor() lets the next start when it ends.

@@ -1,15 +1,10 @@
-// Sums and maxima over a warp or a block, in one fixed order.
+// Sums over a warp or a block, in one fixed order.
 #pragma once
 
 namespace ds4::cuda {
 
 __device__ inline float warp_sum(float x) {
   for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(0xffffffffu, x, offset);
-  return x;
-}
-
-__device__ inline float warp_max(float x) {
-  for (int offset = 16; offset > 0; offset /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, offset));
   return x;
 }
 

@@ -7,6 +7,7 @@
 // cores take straight from memory.
 #include <array>
 
+#include "backend/cuda/device/warpgroup.hpp"
 #include "backend/cuda/gemm/half_gemm_tiles.cuh"
 #include "backend/cuda/gemm/half_weights.hpp"
 
@@ -102,7 +103,7 @@ cudaError_t half_gemm(std::span<const HalfGemmJob> jobs, int tokens, void* scrat
     if (status != cudaSuccess) return status;
     const std::span<const HalfProduct> batch(products.data(), count);
     const uint32_t token_count = static_cast<uint32_t>(tokens);
-    status = kernel == HalfGemmKernel::best && has_half_gemm_wgmma()
+    status = kernel == HalfGemmKernel::best && has_warpgroup_products()
                  ? half_gemm_wgmma(batch, token_count, stream)
                  : half_gemm_mma(batch, token_count, stream);
     if (status != cudaSuccess) return status;

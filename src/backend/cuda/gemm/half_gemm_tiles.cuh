@@ -21,8 +21,8 @@ struct HalfProduct {
   const __half* w_low = nullptr;
 };
 
-/// The two implementations: at most max_half_products valid products with rows, tokens >= 1.
-bool has_half_gemm_wgmma();
+/// The two implementations, the first where has_warpgroup_products(): at most max_half_products valid
+/// products with rows, tokens >= 1.
 cudaError_t half_gemm_wgmma(std::span<const HalfProduct> products, uint32_t tokens, cudaStream_t stream);
 cudaError_t half_gemm_mma(std::span<const HalfProduct> products, uint32_t tokens, cudaStream_t stream);
 

@@ -140,8 +140,7 @@ __device__ __forceinline__ void consume(const HalfTiles& tiles, HalfTile& tile, 
 #endif
 
 /// `widest` 256: every tile has 256 rows, since accumulators of several widths in one kernel do not fit the
-/// registers; 128: 128 or 64; 64: 64. Without code for sm_90a the kernel is empty; has_half_gemm_wgmma() sees
-/// it by the missing barriers.
+/// registers; 128: 128 or 64; 64: 64. Without code for sm_90a the kernel is empty.
 template <uint32_t widest>
 __global__ void __launch_bounds__(kernel_threads, 1) wgmma_kernel(const __grid_constant__ Launch launch) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -261,20 +260,6 @@ cudaError_t launch_kernel(const Launch& launch, uint32_t blocks, cudaStream_t st
 }
 
 }  // namespace
-
-bool has_half_gemm_wgmma() {
-  static const bool has = [] {
-    int device = 0, major = 0, minor = 0;
-    cudaFuncAttributes attributes = {};
-    if (cudaGetDevice(&device) != cudaSuccess) return false;
-    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
-    if (major != 9 || minor != 0) return false;
-    return cudaFuncGetAttributes(&attributes, wgmma_kernel<256>) == cudaSuccess &&
-           attributes.sharedSizeBytes != 0;
-  }();
-  return has;
-}
 
 cudaError_t half_gemm_wgmma(std::span<const HalfProduct> products, uint32_t tokens, cudaStream_t stream) {
   int device = 0, processors = 0;

@@ -197,7 +197,6 @@ __global__ void __launch_bounds__(enter_threads)
   quantize_block_of_warp(y, b.codes + place - threadIdx.x % 32, b.scales + place / 32);
 }
 
-/// As wide as the blocks of experts_down() that do the same, since the order of sums depends on it.
 }  // namespace
 
 cudaError_t leave_and_mix(const StreamBuffers& b, const float* out, const DeviceMixer* mixer, int rows,

@@ -34,7 +34,6 @@ struct ScoreKeys {
 };
 
 /// Sum over the threads before this one; `total` is the block's sum.
-
 template <int kThreads>
 __device__ inline uint32_t exclusive_sum(uint32_t value, uint32_t* warp_sums, uint32_t& total) {
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
