@@ -43,7 +43,7 @@ class PinnedBuffer {
   }
   PinnedBuffer(const PinnedBuffer&) = delete;
   PinnedBuffer& operator=(const PinnedBuffer&) = delete;
-  ~PinnedBuffer() { cudaFreeHost(data_); }
+  ~PinnedBuffer() { cudaFreeHost(static_cast<void*>(data_)); }
 
   T* data() const { return data_; }
   size_t size() const { return count_; }

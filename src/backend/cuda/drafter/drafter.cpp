@@ -57,8 +57,8 @@ void Drafter::enter(std::span<const DraftPair> pairs) {
     infos[i].rows_of_sequence = continued ? infos[i + 1].rows_of_sequence : infos[i].place + 1;
   }
   pass_.set_rows(infos);
-  check(cudaMemcpyAsync(before_.data(), host_before_.data(), pairs.size() * sizeof(float*),
-                        cudaMemcpyHostToDevice, stream_),
+  check(cudaMemcpyAsync(static_cast<void*>(before_.data()), static_cast<const void*>(host_before_.data()),
+                        pairs.size() * sizeof(float*), cudaMemcpyHostToDevice, stream_),
         "the drafter's pairs");
   check(
       embed_tokens(weights_.embedding, pass_.rows(), static_cast<uint32_t>(rows), embedding_.data(), stream_),
