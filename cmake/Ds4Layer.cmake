@@ -48,10 +48,11 @@ function(ds4_tests name)
     PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT} ${fixture})
 endfunction()
 
-# ds4_layer(NAME DIR dir [DEPS ...]): library ds4_NAME from DIR/*.cpp, tests ds4_NAME_test from DIR/*_test.cpp,
-# and with DS4_FUZZ one libFuzzer program ds4_X_fuzz per DIR/X_fuzz.cpp.
+# ds4_layer(NAME DIR dir [DEPS ...] [PROGRAMS_ONLY]): library ds4_NAME from DIR/*.cpp, tests ds4_NAME_test from
+# DIR/*_test.cpp, and with DS4_FUZZ one libFuzzer program ds4_X_fuzz per DIR/X_fuzz.cpp.
+# PROGRAMS_ONLY: only our programs use it, so it is not part of the installed library.
 function(ds4_layer name)
-  cmake_parse_arguments(ARG "" "DIR" "DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "PROGRAMS_ONLY" "DIR" "DEPS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS "${ARG_DIR}/*.cpp")
   set(tests ${sources})
   list(FILTER tests INCLUDE REGEX "_test\\.cpp$")
@@ -61,7 +62,9 @@ function(ds4_layer name)
   if(sources)
     add_library(ds4_${name} STATIC ${sources})
     target_link_libraries(ds4_${name} PUBLIC ${ARG_DEPS} PRIVATE $<BUILD_INTERFACE:ds4_settings>)
-    set_property(GLOBAL APPEND PROPERTY DS4_LAYER_LIBRARIES ds4_${name})
+    if(NOT ARG_PROGRAMS_ONLY)
+      set_property(GLOBAL APPEND PROPERTY DS4_LAYER_LIBRARIES ds4_${name})
+    endif()
   else()
     add_library(ds4_${name} INTERFACE)
     target_link_libraries(ds4_${name} INTERFACE ${ARG_DEPS})
