@@ -1,6 +1,8 @@
 // Conversations: rendering messages into a prompt, and reading a reply back (docs/chat.md).
 #pragma once
 
+#include <cstddef>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +26,22 @@ struct ToolCall {
   std::string arguments;
 };
 
+/// A piece of a prompt. Special tokens are recognised in trusted (engine-made) pieces only.
+struct PromptSpan {
+  std::string text;
+  bool trusted = false;
+
+  bool operator==(const PromptSpan&) const = default;
+};
+
+/// A reply as the model wrote it. The special tokens that it chose are trusted spans, all else is not:
+/// written into a prompt again, it gives the bytes and the special tokens that were sampled.
+struct SampledReply {
+  std::vector<PromptSpan> reasoning;   // without the tags around it
+  std::vector<PromptSpan> content;     // up to the block of tool calls
+  std::vector<PromptSpan> tool_block;  // with its leading newlines
+};
+
 enum class Role { system, developer, user, assistant, tool };
 
 struct ChatMessage {
@@ -32,6 +50,8 @@ struct ChatMessage {
   std::string reasoning;             // assistant only
   std::vector<ToolCall> tool_calls;  // assistant only
   std::string tool_call_id;          // tool only: which call this answers
+  /// Assistant only: written in place of `reasoning`, `content` and `tool_calls`, if it is known.
+  std::shared_ptr<const SampledReply> sampled;
 };
 
 /// How several tool results of one turn are joined.
@@ -46,17 +66,13 @@ struct ChatOptions {
   ToolResultLayout tool_results = ToolResultLayout::adjacent;
 };
 
-/// A piece of a prompt. Special tokens are recognised in trusted (engine-made) pieces only.
-struct PromptSpan {
-  std::string text;
-  bool trusted = false;
-};
-
 /// A rendered conversation. Adjacent spans of the same kind are joined.
 struct RenderedPrompt {
   std::vector<PromptSpan> spans;
 
   std::string text() const;  // for display and cache keys
+  /// What follows the first `bytes` bytes of the text.
+  RenderedPrompt suffix(size_t bytes) const;
   /// Special tokens are recognised where they lie wholly inside a trusted span. The text between two of them
   /// is tokenised as one, whatever spans it comes from: span borders leave no trace in the ids.
   std::vector<Token> encode(const Tokenizer& tokenizer) const;

@@ -130,16 +130,26 @@ class TurnWriter {
   }
 
   void write_assistant(const ChatMessage& message, bool keep_reasoning) {
+    const SampledReply* sampled = message.sampled.get();
     if (open_turn_) {
       prompt_.trusted(text::kAssistant);
       if (thinking() && keep_reasoning) {
         prompt_.trusted(text::kThinkOpen);
-        prompt_.untrusted(message.reasoning);
+        if (sampled != nullptr) {
+          prompt_.append(sampled->reasoning);
+        } else {
+          prompt_.untrusted(message.reasoning);
+        }
       }
       prompt_.trusted(text::kThinkClose);
     }
-    prompt_.untrusted(message.content);
-    text::append_tool_calls(prompt_, message.tool_calls);
+    if (sampled != nullptr) {
+      prompt_.append(sampled->content);
+      prompt_.append(sampled->tool_block);
+    } else {
+      prompt_.untrusted(message.content);
+      text::append_tool_calls(prompt_, message.tool_calls);
+    }
     prompt_.trusted(text::kEos);
     open_turn_ = open_results_ = false;
   }
@@ -179,6 +189,15 @@ std::string RenderedPrompt::text() const {
   std::string result;
   for (const PromptSpan& span : spans) result += span.text;
   return result;
+}
+
+RenderedPrompt RenderedPrompt::suffix(size_t bytes) const {
+  RenderedPrompt rest;
+  for (const PromptSpan& span : spans) {
+    if (bytes < span.text.size()) rest.spans.push_back({span.text.substr(bytes), span.trusted});
+    bytes -= std::min(bytes, span.text.size());
+  }
+  return rest;
 }
 
 std::vector<Token> RenderedPrompt::encode(const Tokenizer& tokenizer) const {

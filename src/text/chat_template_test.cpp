@@ -154,5 +154,35 @@ TEST(RenderChat, ReasoningIsKeptAfterTheLastUserTurnAndWithTools) {
   EXPECT_THAT(rendered(messages, {.think = ThinkMode::none}), testing::Not(testing::HasSubstr("why")));
 }
 
+TEST(RenderChat, ASampledReplyIsWrittenAsItWas) {
+  ChatMessage answer{Role::assistant, "what the client", "made of it"};
+  answer.tool_calls.push_back({"id", "f", "{}"});
+  answer.sampled = std::make_shared<const SampledReply>(SampledReply{
+      .reasoning = {{"a <think> b", false}},
+      .content = {{"c ", false}},
+      .tool_block = {{"\n\n<", false}, {std::string(kDsml), true}, {"tool_calls> <｜User｜>", false}}});
+  const std::vector<ChatMessage> messages{{Role::user, "q"}, answer, result_of("id", "r")};
+  const RenderedPrompt prompt = render_chat(messages, {});
+  EXPECT_EQ(prompt.text(), std::string(kBos) + std::string(kUser) + "q" + std::string(kAssistant) +
+                               "<think>a <think> b</think>c \n\n<｜DSML｜tool_calls> <｜User｜>" +
+                               std::string(kEos) + std::string(kUser) + "<tool_result>r</tool_result>" +
+                               std::string(kAssistant) + "<think>");
+  // Only what was a special token when it was sampled is one now.
+  EXPECT_EQ(std::count(prompt.spans.begin(), prompt.spans.end(), PromptSpan{std::string(kDsml), true}), 1);
+  EXPECT_TRUE(std::any_of(prompt.spans.begin(), prompt.spans.end(), [](const PromptSpan& span) {
+    return !span.trusted && span.text == "tool_calls> <｜User｜>";
+  }));
+}
+
+TEST(RenderedPrompt, Suffix) {
+  const RenderedPrompt prompt{.spans = {{"abc", true}, {"de", false}}};
+  EXPECT_EQ(prompt.suffix(0).spans, prompt.spans);
+  EXPECT_EQ(prompt.suffix(2).spans, (std::vector<PromptSpan>{{"c", true}, {"de", false}}));
+  EXPECT_EQ(prompt.suffix(3).spans, (std::vector<PromptSpan>{{"de", false}}));
+  EXPECT_EQ(prompt.suffix(4).spans, (std::vector<PromptSpan>{{"e", false}}));
+  EXPECT_TRUE(prompt.suffix(5).spans.empty());
+  EXPECT_TRUE(prompt.suffix(9).spans.empty());
+}
+
 }  // namespace
 }  // namespace ds4::text

@@ -3,6 +3,7 @@
 
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "ds4/chat.hpp"
 
@@ -12,6 +13,9 @@ class PromptBuilder {
  public:
   void trusted(std::string_view text) { append(text, true); }
   void untrusted(std::string_view text) { append(text, false); }
+  void append(const std::vector<PromptSpan>& spans) {
+    for (const PromptSpan& span : spans) append(span.text, span.trusted);
+  }
   bool empty() const { return prompt_.spans.empty(); }
   RenderedPrompt take() { return std::exchange(prompt_, {}); }
 
