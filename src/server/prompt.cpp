@@ -1,0 +1,235 @@
+#include "server/prompt.hpp"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "text/special_tokens.hpp"
+
+namespace ds4::server {
+namespace {
+
+constexpr std::string_view kInfillBegin = "<｜fim▁begin｜>", kInfillHole = "<｜fim▁hole｜>",
+                           kInfillEnd = "<｜fim▁end｜>";
+// What the completions endpoint puts before a bare prompt.
+constexpr std::string_view kCompletionSystem = "You are a helpful assistant";
+
+std::string_view trimmed_end(std::string_view text) {
+  const size_t last = text.find_last_not_of(" \t\r\n\v\f");
+  return text.substr(0, last == std::string_view::npos ? 0 : last + 1);
+}
+
+/// Hash of strings and what came before; lengths keep the strings apart.
+class TranscriptHash {
+ public:
+  explicit TranscriptHash(std::string_view start = {}) { add(start); }
+
+  void add(std::string_view text) {
+    const uint64_t size = text.size();
+    const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
+    const std::array<uint64_t, 5> words{state_.low64, state_.high64, size, hash.low64, hash.high64};
+    state_ = XXH3_128bits(words.data(), sizeof(words));
+  }
+  std::string bytes() const {
+    XXH128_canonical_t canonical;
+    XXH128_canonicalFromHash(&canonical, state_);
+    return {reinterpret_cast<const char*>(canonical.digest), sizeof(canonical.digest)};
+  }
+
+ private:
+  XXH128_hash_t state_{0, 0};
+};
+
+std::string role_name(Role role) {
+  return std::to_string(static_cast<int>(role));
+}
+
+/// Adds a message as a client shows it: reasoning is left out, since clients change and drop it, and so are
+/// arguments, which they write anew.
+void add_message(TranscriptHash& hash, const ChatMessage& message) {
+  hash.add(role_name(message.role));
+  hash.add(trimmed_end(message.content));
+  for (const ToolCall& call : message.tool_calls) hash.add(call.name);
+}
+
+std::string reply_key(const TranscriptHash& before, std::string_view kind, std::string_view content) {
+  TranscriptHash hash = before;
+  hash.add(kind);
+  hash.add(trimmed_end(content));
+  return "reply:" + hash.bytes();
+}
+
+std::string text_of(const std::vector<PromptSpan>& spans) {
+  std::string text;
+  for (const PromptSpan& span : spans) text += span.text;
+  return text;
+}
+
+/// The one reply that all these calls were part of, if there is one.
+std::shared_ptr<const SampledReply> reply_of_calls(const std::vector<ToolCall>& calls,
+                                                   SharedReplyMemory& memory) {
+  std::shared_ptr<const SampledReply> reply;
+  for (const ToolCall& call : calls) {
+    const std::shared_ptr<const SampledReply> found = memory.get(call.id);
+    if (found == nullptr || (reply != nullptr && found != reply)) return nullptr;
+    reply = found;
+  }
+  return reply;
+}
+
+/// Puts sampled replies to the messages that they belong to, and collects the hash of the transcript.
+class Recollection {
+ public:
+  Recollection(const GenerationRequest& request, SharedReplyMemory& memory, Prompt& prompt)
+      : memory_(memory), prompt_(prompt) {
+    for (const Tool& tool : request.tools) transcript_.add(tool.schema);
+  }
+
+  void visit(ChatMessage& message) {
+    if (message.role == Role::assistant) attach(message);
+    add_message(transcript_, message);
+    last_ = TranscriptHash();
+    add_message(last_, message);
+  }
+
+  void finish() { prompt_.transcript = keys(); }
+
+ private:
+  void attach(ChatMessage& message) {
+    std::shared_ptr<const SampledReply> reply = reply_of_calls(message.tool_calls, memory_);
+    if (reply == nullptr && message.tool_calls.empty()) {
+      const TranscriptKeys known_as = reply_keys(keys(), message.content);
+      reply = memory_.get(known_as.exact);
+      if (reply == nullptr) reply = memory_.get(known_as.local);
+    }
+    if (reply == nullptr) {
+      ++prompt_.replies_unknown;
+      return;
+    }
+    ++prompt_.replies_known;
+    if (trimmed_end(text_of(reply->content)) != trimmed_end(message.content)) {
+      // The client's words count where they differ.
+      SampledReply edited = *reply;
+      edited.content = {{message.content, false}};
+      reply = std::make_shared<const SampledReply>(std::move(edited));
+    }
+    message.sampled = std::move(reply);
+  }
+
+  TranscriptKeys keys() const { return {transcript_.bytes(), last_.bytes()}; }
+
+  SharedReplyMemory& memory_;
+  Prompt& prompt_;
+  TranscriptHash transcript_, last_;
+};
+
+std::vector<size_t> special_positions(const RenderedPrompt& rendered) {
+  std::vector<size_t> positions;
+  size_t offset = 0;
+  for (const PromptSpan& span : rendered.spans) {
+    size_t from = 0;
+    while (span.trusted) {
+      const text::SpecialMatch match = text::find_special(span.text, from);
+      if (match.spelling == nullptr) break;
+      positions.push_back(offset + match.position);
+      from = match.position + match.spelling->text.size();
+    }
+    offset += span.text.size();
+  }
+  return positions;
+}
+
+std::variant<Prompt, RequestError> infill_prompt(const GenerationRequest& request,
+                                                 const Tokenizer& tokenizer) {
+  const Token begin = tokenizer.find(kInfillBegin), hole = tokenizer.find(kInfillHole),
+              end = tokenizer.find(kInfillEnd);
+  if (begin < 0 || hole < 0 || end < 0) {
+    return RequestError{
+        .message = "suffix is not supported: the vocabulary of this model has no tokens for it",
+        .param = "suffix"};
+  }
+  Prompt prompt;
+  const auto append = [&](std::string_view text) {
+    const std::vector<Token> tokens = tokenizer.encode_plain(text);
+    prompt.tokens.insert(prompt.tokens.end(), tokens.begin(), tokens.end());
+  };
+  prompt.tokens = {tokenizer.special().bos, begin};
+  append(request.prompt);
+  prompt.tokens.push_back(hole);
+  append(request.suffix);
+  prompt.tokens.push_back(end);
+  return prompt;
+}
+
+}  // namespace
+
+bool is_special(const SpecialTokens& special, Token token) {
+  return token == special.bos || token == special.eos || token == special.user ||
+         token == special.assistant || token == special.think_open || token == special.think_close ||
+         token == special.dsml;
+}
+
+TranscriptKeys reply_keys(const TranscriptKeys& transcript, std::string_view content) {
+  return {reply_key(TranscriptHash(transcript.exact), "exact", content),
+          reply_key(TranscriptHash(transcript.local), "local", content)};
+}
+
+std::variant<Prompt, RequestError> build_prompt(const GenerationRequest& request, SharedReplyMemory& memory,
+                                                const Tokenizer& tokenizer) {
+  if (request.kind == GenerationRequest::Kind::infill) return infill_prompt(request, tokenizer);
+  Prompt prompt;
+  std::vector<ChatMessage> messages = request.messages;
+  if (request.kind == GenerationRequest::Kind::completion) {
+    messages = {{Role::system, std::string(kCompletionSystem)}, {Role::user, request.prompt}};
+  }
+  Recollection recollection(request, memory, prompt);
+  for (ChatMessage& message : messages) recollection.visit(message);
+  recollection.finish();
+
+  ChatOptions options{.think = request.thinking.mode};
+  if (request.tool_choice != ToolChoice::none) {
+    for (const Tool& tool : request.tools) options.tool_schemas.push_back(tool.schema);
+  }
+  prompt.rendered = render_chat(messages, options);
+  prompt.text = prompt.rendered.text();
+  prompt.tokens = prompt.rendered.encode(tokenizer);
+  prompt.special = special_positions(prompt.rendered);
+  prompt.thinking = !prompt.tokens.empty() && prompt.tokens.back() == tokenizer.special().think_open;
+  return prompt;
+}
+
+std::shared_ptr<const SampledReply> sampled_reply(const std::vector<Token>& tokens, size_t block_bytes,
+                                                  bool thinking, const Tokenizer& tokenizer) {
+  const SpecialTokens& special = tokenizer.special();
+  size_t total = 0;
+  for (const Token token : tokens) total += tokenizer.decode(token).size();
+  const size_t block_begin = total - std::min(block_bytes, total);
+
+  SampledReply reply;
+  std::vector<PromptSpan>* part = thinking ? &reply.reasoning : &reply.content;
+  const auto append = [](std::vector<PromptSpan>& spans, std::string_view text, bool trusted) {
+    if (text.empty()) return;
+    if (spans.empty() || spans.back().trusted != trusted) spans.push_back({{}, trusted});
+    spans.back().text += text;
+  };
+  size_t offset = 0;
+  for (const Token token : tokens) {
+    const std::string bytes = tokenizer.decode(token);
+    if (part == &reply.reasoning && token == special.think_close) {
+      part = &reply.content;
+    } else {
+      if (part == &reply.content && offset >= block_begin) part = &reply.tool_block;
+      const bool crosses = part == &reply.content && offset + bytes.size() > block_begin;
+      const size_t before = crosses ? block_begin - offset : bytes.size();
+      append(*part, std::string_view(bytes).substr(0, before), is_special(special, token));
+      if (crosses) append(reply.tool_block, std::string_view(bytes).substr(before), false);
+    }
+    offset += bytes.size();
+  }
+  if (part == &reply.reasoning) return nullptr;
+  return std::make_shared<const SampledReply>(std::move(reply));
+}
+
+}  // namespace ds4::server

@@ -1,0 +1,75 @@
+// A request as the model sees it.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "ds4/chat.hpp"
+#include "ds4/tokenizer.hpp"
+#include "server/generation.hpp"
+#include "store/reply_memory.hpp"
+
+namespace ds4::server {
+
+/// Hashes of what a client shows of a conversation: of all messages and tools, and of the last message alone.
+struct TranscriptKeys {
+  std::string exact, local;
+};
+
+struct Prompt {
+  RenderedPrompt rendered;  // empty for infill, which has no text form
+  std::string text;         // of `rendered`
+  std::vector<Token> tokens;
+  std::vector<size_t> special;  // where in `text` special tokens begin, ascending
+  bool thinking = false;        // ends with an open reasoning tag
+  TranscriptKeys transcript;    // of all messages
+  size_t replies_known = 0;     // assistant messages written as they were sampled
+  size_t replies_unknown = 0;   // the others
+};
+
+/// Replies of earlier turns, shared by the threads that render and the one that generates.
+class SharedReplyMemory {
+ public:
+  explicit SharedReplyMemory(const store::ReplyMemoryLimits& limits) : memory_(limits) {}
+
+  std::shared_ptr<const SampledReply> get(std::string_view key) {
+    const std::lock_guard lock(mutex_);
+    return memory_.get(key);
+  }
+  void put(std::string_view key, std::shared_ptr<const SampledReply> reply) {
+    const std::lock_guard lock(mutex_);
+    memory_.put(key, std::move(reply));
+  }
+  bool contains(std::string_view key) {
+    const std::lock_guard lock(mutex_);
+    return memory_.contains(key);
+  }
+
+ private:
+  std::mutex mutex_;
+  store::ReplyMemory memory_;
+};
+
+/// Renders and tokenises. Assistant messages that the memory knows, by the ids of their calls or by the
+/// transcript before them, are written as they were sampled, whatever the client made of them. RequestError:
+/// infill with a vocabulary that has no tokens for it.
+std::variant<Prompt, RequestError> build_prompt(const GenerationRequest& request, SharedReplyMemory& memory,
+                                                const Tokenizer& tokenizer);
+
+/// A finished reply, as it is remembered: `tokens` up to EOS; `block_bytes` of them at the end are tool
+/// calls; `thinking`: they began inside reasoning. Null if reasoning was not closed.
+std::shared_ptr<const SampledReply> sampled_reply(const std::vector<Token>& tokens, size_t block_bytes,
+                                                  bool thinking, const Tokenizer& tokenizer);
+
+/// The keys under which a reply with this visible text to this transcript is remembered.
+TranscriptKeys reply_keys(const TranscriptKeys& transcript, std::string_view content);
+
+/// Whether the token is one of the seven that structure a conversation.
+bool is_special(const SpecialTokens& special, Token token);
+
+}  // namespace ds4::server
