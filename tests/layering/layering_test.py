@@ -16,13 +16,14 @@ ALLOWED = {
     "base": set(),
     "format": {"base"},
     "text": {"base", "format"},
+    "grammar": {"base", "format", "text"},
     "model": {"base", "format"},
     "sampling": {"base"},
     "backend": {"base", "format", "model", "sampling"},
     "engine": {"base", "format", "text", "model", "sampling", "backend"},
     "store": {"base", "format", "text", "model", "sampling", "backend", "engine"},
     "server/http": {"base"},
-    "server": {"base", "format", "text", "model", "sampling", "backend", "engine", "store", "server/http"},
+    "server": {"base", "format", "text", "grammar", "model", "sampling", "backend", "engine", "store", "server/http"},
     "cluster": {"base", "format", "text", "model", "sampling", "backend", "engine", "store"},
 }
 # Programs use the public API and their own files. These tools work on files, not on a running model.
