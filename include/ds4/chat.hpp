@@ -87,13 +87,26 @@ std::string render_tools_section(const std::vector<std::string>& tool_schemas);
 /// The DSML block of these calls in canonical form, starting with two newlines; empty for none.
 std::string render_tool_calls(const std::vector<ToolCall>& calls);
 
+/// Why tool markup of a reply was not taken.
+enum class ToolFault {
+  none,
+  unterminated,         // the block or the call was cut off
+  bad_markup,           // tags are wrong, missing or out of place
+  invalid_json,         // a value that should be JSON is not
+  duplicate_parameter,  // a parameter was given twice
+};
+
 /// A finished reply taken apart.
 struct ParsedReply {
   std::string reasoning;
   std::string content;
-  std::vector<ToolCall> tool_calls;  // ids are left empty
-  std::string tool_block;            // the bytes of the DSML block as sampled, with its leading newlines
-  bool malformed_tools = false;      // a block was started but cannot be read; everything is in `content`
+  std::vector<ToolCall> tool_calls;  // those that were read to their end; ids are left empty
+  std::string tool_block;        // the block's bytes as sampled, with the white space before it, for replay;
+                                 // empty if what was sampled is no well-formed block
+  bool malformed_tools = false;  // markup could not be read and was left out: see `tool_fault`
+  bool repaired_tools = false;   // missing or doubled markup around the calls was made good
+  ToolFault tool_fault = ToolFault::none;
+  std::string tool_fault_reason;  // one sentence
 };
 
 /// Takes apart generated text (without EOS). `think`: the prompt ended with an open reasoning tag.
