@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 
 #include "base/error.hpp"
@@ -16,7 +17,7 @@
 namespace ds4::cli {
 namespace {
 
-constexpr size_t perplexity_context_tokens = 32;
+constexpr size_t perplexity_given_tokens = 32;
 constexpr size_t perplexity_report_tokens = 256;
 
 Error cancelled() {
@@ -37,6 +38,19 @@ std::string logprobs_step_json(const Tokenizer& tokenizer, size_t step, Token se
                         json_number(top[i].logprob));
   }
   return text + "]}";
+}
+
+Result<std::vector<TokenScore>> score_with_progress(Session& session, std::span<const Token> tokens) {
+  const size_t begin = session.position();
+  size_t reported = 0;
+  SyncOptions options;
+  options.cancelled = [] { return interrupted(); };
+  options.on_progress = [&](size_t done, size_t) {
+    const size_t scored = (done - begin) / perplexity_report_tokens * perplexity_report_tokens;
+    if (scored > reported) say(fmt::format("scored {} of {} tokens", scored, tokens.size()));
+    reported = std::max(reported, scored);
+  };
+  return session.score(tokens, options);
 }
 
 }  // namespace
@@ -86,33 +100,42 @@ Result<void> dump_logprobs(const Options& options, const Engine& engine, Session
   return file.commit();
 }
 
-Result<std::string> measure_perplexity(const Options& options, const Engine& engine, Session& session) {
-  constexpr size_t given = perplexity_context_tokens;
-  DS4_ASSIGN(const std::string text, read_file(options.perplexity_path));
+Result<std::string> measure_perplexity(const Options& options, const std::string& text, const Engine& engine,
+                                       Session& session) {
+  constexpr size_t given = perplexity_given_tokens;
   const std::vector<Token> tokens = engine.tokenizer().encode_plain(text);
   if (tokens.size() <= given) {
-    return fail(ErrorCode::invalid_argument, "{}: {} tokens are too few to score; more than {} are needed",
-                options.perplexity_path, tokens.size(), given);
+    return fail(ErrorCode::invalid_argument,
+                "{}: a text of {} token{} is too short to score; it takes more than {}",
+                options.perplexity_path, tokens.size(), tokens.size() == 1 ? "" : "s", given);
   }
   if (session.context() <= given) {
     return fail(ErrorCode::invalid_argument,
-                "a context of {} tokens is too small to score a text; more than {} are "
-                "needed",
+                "a context of {} tokens is too small to score a text; it takes more than {}",
                 session.context(), given);
   }
   const size_t room = static_cast<size_t>(session.context()) - given;
   const size_t scored = std::min({tokens.size() - given, options.max_tokens, room});
   DS4_TRY(sync_with_progress(session, std::span(tokens).first(given)));
+  const auto begin = std::chrono::steady_clock::now();
+  const auto scores = score_with_progress(session, std::span(tokens).subspan(given, scored));
+  if (!scores) return scores.error();
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+
   double nll = 0;
-  for (size_t i = 0; i < scored; ++i) {
-    if (interrupted()) return cancelled();
-    const Token token = tokens[given + i];
-    DS4_ASSIGN(const auto logits, session.logits());
-    nll -= token_logprob(logits, token);
-    if (i + 1 < scored) DS4_TRY(session.eval(token));
-    if ((i + 1) % perplexity_report_tokens == 0) say(fmt::format("scored {} of {} tokens", i + 1, scored));
+  size_t likeliest = 0;
+  for (const TokenScore& score : *scores) {
+    nll -= score.logprob;
+    likeliest += score.likeliest;
   }
-  const double average = nll / static_cast<double>(scored);
+  const auto count = static_cast<double>(scored);
+  const double average = nll / count;
+  if (scored == room && scored < std::min(tokens.size() - given, options.max_tokens)) {
+    warn(fmt::format("the context of {} tokens ends before the text does; --ctx N makes it larger",
+                     session.context()));
+  }
+  say(fmt::format("top-1: {} of {} tokens ({:.2f} %), {:.2f} t/s", likeliest, scored,
+                  100 * static_cast<double>(likeliest) / count, count / elapsed.count()));
   return fmt::format("tokens={} scored={} nll={:.9f} avg_nll={:.9f} ppl={:.9f}\n", tokens.size(), scored, nll,
                      average, std::exp(average));
 }

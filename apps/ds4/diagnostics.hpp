@@ -21,7 +21,8 @@ Result<void> dump_logits(const Options& options, const std::string& model_path, 
 Result<void> dump_logprobs(const Options& options, const Engine& engine, Session& session,
                            std::span<const Token> prompt);
 
-/// --perplexity-file: the result line.
-Result<std::string> measure_perplexity(const Options& options, const Engine& engine, Session& session);
+/// --perplexity-file, of which `text` is the content: the result line. ErrorCode::cancelled after Ctrl+C.
+Result<std::string> measure_perplexity(const Options& options, const std::string& text, const Engine& engine,
+                                       Session& session);
 
 }  // namespace ds4::cli

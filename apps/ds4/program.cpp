@@ -87,17 +87,21 @@ int run_one_shot(const Options& options, const Engine& engine, Session& session,
 /// The parts of a run that need the model's state.
 int run_with_engine(const Options& options, const std::string& path, const std::optional<std::string>& prompt,
                     const std::vector<std::string>& tool_schemas) {
+  const bool scores = !options.perplexity_path.empty();
+  Result<std::string> text = std::string();
+  if (scores) text = read_file(options.perplexity_path);
+  if (!text) return failure(text.error());
   const auto engine = open_engine(options, path);
   if (!engine) return failure(engine.error());
   if (engine->info().steering) say(steering_sentence(*engine, options));
-  if (!prompt && options.perplexity_path.empty()) return run_repl(options, *engine, tool_schemas);
+  if (!prompt && !scores) return run_repl(options, *engine, tool_schemas);
 
   auto session = engine->create_session(options.context_tokens);
   if (!session) return failure(session.error());
   prepare_session(*session, *engine, options);
   set_interrupt_mode(OnInterrupt::stop_then_exit);
-  if (!options.perplexity_path.empty()) {
-    const auto line = measure_perplexity(options, *engine, *session);
+  if (scores) {
+    const auto line = measure_perplexity(options, *text, *engine, *session);
     return line ? print(*line) : failure(line.error());
   }
   const Tokenizer& tokenizer = engine->tokenizer();

@@ -42,6 +42,12 @@ struct SyncStats {
   size_t evaluated = 0;  // tokens computed by this call
 };
 
+/// What a model thinks of a token that is known.
+struct TokenScore {
+  float logprob = 0;       // as token_logprob() of the logits before it
+  bool likeliest = false;  // whether greedy decoding would have chosen it
+};
+
 /// Not thread-safe itself; different sessions of one engine may be used from different threads.
 class Session {
  public:
@@ -59,6 +65,11 @@ class Session {
   /// logits after it, because they hold NaN or no finite value. Then the token is in the session all the
   /// same, logits() show what was computed, and rewind() or sync() go back to what was good.
   Result<void> eval(Token token);
+
+  /// Appends known tokens, as sync() would in chunks, and returns for each how likely it was to come there:
+  /// the score of a text. Needs a token before the first. Errors: context_full, invalid_argument, cancelled,
+  /// not_finite. After the last two the session holds a prefix of what it was to hold.
+  Result<std::vector<TokenScore>> score(std::span<const Token> tokens, const SyncOptions& options = {});
 
   /// The token to follow the last one, chosen where the logits are (on the GPU, if the model is there); the
   /// same as ds4::sample() of logits(). Consumes one random number, none when greedy. Errors:

@@ -91,16 +91,20 @@ inline Result<void> check_has_logits(const Sequence& sequence, size_t behind = 0
               sequence.position() - std::min(behind, sequence.position()));
 }
 
-/// The sequence has logits after the token `behind` tokens before the last, and a token can be chosen from
-/// them.
-inline Result<void> check_choice(const Sequence& sequence, size_t behind = 0) {
-  DS4_TRY(check_has_logits(sequence, behind));
-  const sampling::LogitSummary& summary = *sequence.logit_summary(behind);
+/// A token can be chosen from the logits after `position` tokens.
+inline Result<void> check_summary(const sampling::LogitSummary& summary, uint64_t position) {
   if (!summary.has_nan && summary.best >= 0) return {};
   return fail(ErrorCode::not_finite,
               "position {}: the model computed {} instead of logits; its weights or this session's state are "
               "damaged",
-              sequence.position() - behind, summary.has_nan ? "NaN" : "no finite value");
+              position, summary.has_nan ? "NaN" : "no finite value");
+}
+
+/// The sequence has logits after the token `behind` tokens before the last, and a token can be chosen from
+/// them.
+inline Result<void> check_choice(const Sequence& sequence, size_t behind = 0) {
+  DS4_TRY(check_has_logits(sequence, behind));
+  return check_summary(*sequence.logit_summary(behind), sequence.position() - behind);
 }
 
 /// The place for the logits of one sequence that has some.

@@ -65,28 +65,32 @@ Result<void> Session::Impl::add_anchor() {
   return {};
 }
 
+Result<void> Session::Impl::extend_chunk(std::span<const Token> chunk, size_t total, size_t logit_rows,
+                                         std::span<float> logits, const SyncOptions& options) {
+  const size_t begin = tokens.size();
+  backend::EvalControl control;
+  control.cancelled = options.cancelled;
+  if (options.on_progress) {
+    control.on_progress = [&](double fraction) {
+      options.on_progress(begin + static_cast<size_t>(fraction * static_cast<double>(chunk.size())), total);
+    };
+  }
+  if (auto done = engine->backend->prefill(*sequence, chunk, logit_rows, logits, control); !done) {
+    if (sequence->position() != begin) reset();
+    return done;
+  }
+  fetched_logits.clear();
+  tokens.insert(tokens.end(), chunk.begin(), chunk.end());
+  return {};
+}
+
 Result<void> Session::Impl::extend(std::span<const Token> prompt, const SyncOptions& options) {
   const size_t chunk = engine->prefill_chunk;
   if (options.on_progress) options.on_progress(tokens.size(), prompt.size());
   while (tokens.size() < prompt.size()) {
     const size_t begin = tokens.size();
     const size_t end = std::min(prompt.size(), (begin / chunk + 1) * chunk);
-    backend::EvalControl control;
-    control.cancelled = options.cancelled;
-    if (options.on_progress) {
-      control.on_progress = [&](double fraction) {
-        options.on_progress(begin + static_cast<size_t>(fraction * static_cast<double>(end - begin)),
-                            prompt.size());
-      };
-    }
-    const auto done = engine->backend->prefill(*sequence, prompt.subspan(begin, end - begin), 0, {}, control);
-    if (!done) {
-      if (sequence->position() != begin) reset();
-      return done.error();
-    }
-    fetched_logits.clear();
-    tokens.insert(tokens.end(), prompt.begin() + static_cast<ptrdiff_t>(begin),
-                  prompt.begin() + static_cast<ptrdiff_t>(end));
+    DS4_TRY(extend_chunk(prompt.subspan(begin, end - begin), prompt.size(), 0, {}, options));
     DS4_TRY(check_finite());
     DS4_TRY(add_anchor());
   }

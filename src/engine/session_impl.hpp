@@ -32,6 +32,10 @@ struct Session::Impl {
   Result<void> check_prompt(std::span<const Token> prompt) const;
   /// not_finite if there are logits, and no token can be chosen from them.
   Result<void> check_finite() const;
+  /// Evaluates one chunk of a text of `total` tokens; the logits of its last `logit_rows` tokens go to
+  /// `logits`, as from Backend::prefill().
+  Result<void> extend_chunk(std::span<const Token> chunk, size_t total, size_t logit_rows,
+                            std::span<float> logits, const SyncOptions& options);
   /// Evaluates prompt[tokens.size() ..) chunk by chunk.
   Result<void> extend(std::span<const Token> prompt, const SyncOptions& options);
   /// Goes back to the newest anchor at or before `position`, or to the start.

@@ -85,27 +85,71 @@ class Diagnostics(unittest.TestCase):
         total = math.log(math.fsum(math.exp(x - dump["argmax_logit"]) for x in dump["logits"]))
         self.assertAlmostEqual(step["top_logprobs"][0]["logprob"], -total, places=5)
 
+    def score(self, *arguments):
+        """The five numbers of --perplexity-file, and how many tokens were the likeliest."""
+        result = run("--perplexity-file", *arguments)
+        self.assertEqual(result.returncode, 0, result)
+        match = re.fullmatch(rb"tokens=(\d+) scored=(\d+) nll=(\d+\.\d{9}) avg_nll=(\d+\.\d{9}) ppl=(\d+\.\d{9})\n",
+                             result.stdout)
+        top = re.search(rb"(?m)^ds4: top-1: (\d+) of (\d+) tokens \(\d+\.\d\d %\), \d+\.\d\d t/s$", result.stderr)
+        self.assertTrue(match and top, result)
+        self.assertEqual(top.group(2), match.group(2))
+        return [float(x) for x in match.groups()] + [int(top.group(1))]
+
     def test_perplexity(self):
         text_path = os.path.join(self.folder.name, "text")
         with open(text_path, "w", encoding="utf-8") as file:
-            file.write("The capital of Japan is Tokyo. The capital of France is Paris. " * 8)
-        result = run("--perplexity-file", text_path)
-        match = re.fullmatch(r"tokens=(\d+) scored=(\d+) nll=(\d+\.\d{9}) avg_nll=(\d+\.\d{9}) ppl=(\d+\.\d{9})\n",
-                             result.stdout.decode())
-        self.assertTrue(match, result)
-        tokens, scored, nll, average, perplexity = (float(x) for x in match.groups())
+            file.write("The capital of Japan is Tokyo. The capital of France is Paris. " * 24)
+        tokens, scored, nll, average, perplexity, _ = self.score(text_path)
         self.assertEqual(scored, tokens - 32)
         self.assertAlmostEqual(average, nll / scored, places=8)
         self.assertAlmostEqual(perplexity, math.exp(average), places=5)
-        self.assertIn("scored=10 ", run("--perplexity-file", text_path, "-n", "10").stdout.decode())
-        self.assertIn("scored=8 ", run("--perplexity-file", text_path, "-c", "40").stdout.decode())
-        self.assertEqual(run("--perplexity-file", text_path, "-c", "32").returncode, 1)
+        for arguments in (("-t", "1"), ("-t", "3"), ("--prefill-chunk", "5")):
+            self.assertEqual(run("--perplexity-file", text_path, *arguments).stdout,
+                             run("--perplexity-file", text_path).stdout, arguments)
+        self.assertEqual(self.score(text_path, "-n", "10")[1], 10)
+        self.assertIn(b"ds4: scored 256 of", run("--perplexity-file", text_path).stderr)
+        for context, warned in (("40", True), (str(int(tokens)), False)):
+            result = run("--perplexity-file", text_path, "-c", context)
+            self.assertIn(f"scored={int(context) - 32} ".encode(), result.stdout)
+            self.assertEqual(b"ends before the text" in result.stderr, warned, result)
+
+    def test_perplexity_is_that_of_the_dumped_logits(self):
+        text = "The capital of Japan is Tokyo. The capital of France is Paris. " * 3
+        text_path = os.path.join(self.folder.name, "text")
         with open(text_path, "w", encoding="utf-8") as file:
-            file.write("too short")
-        result = run("--perplexity-file", text_path)
-        self.assertEqual((result.returncode, result.stdout), (1, b""))
-        self.assertIn(b"32", result.stderr)
-        self.assertEqual(run("--perplexity-file", "/no-such-file").returncode, 1)
+            file.write(text)
+        dump = run("--dump-tokens", "--raw-prompt", "--prompt-file", text_path).stdout.decode().splitlines()
+        ids, pieces = json.loads(dump[0]), [line[8:].replace("Ġ", " ") for line in dump[1:]]
+        self.assertEqual("".join(pieces), text)
+        nll, likeliest, count = 0, 0, 6
+        for i in range(32, 32 + count):
+            result = run("--dump-logits", self.path, "--raw-prompt", "-p", "".join(pieces[:i]))
+            self.assertEqual(result.returncode, 0)
+            with open(self.path, encoding="utf-8") as file:
+                logits = json.load(file)
+            self.assertEqual(logits["prompt_tokens"], i)
+            values = logits["logits"]
+            nll += math.log(math.fsum(math.exp(x - values[ids[i]]) for x in values))
+            likeliest += max(values) == values[ids[i]]
+        score = self.score(text_path, "-n", str(count))
+        self.assertEqual((score[0], score[1], score[5]), (len(ids), count, likeliest))
+        self.assertAlmostEqual(score[2], nll, delta=count * 1e-6)
+
+    def test_perplexity_errors(self):
+        text_path = os.path.join(self.folder.name, "text")
+        for text, told in ((b"", b"0 tokens"), (b"a", b"1 token "), (b"too short", b"32")):
+            with open(text_path, "wb") as file:
+                file.write(text)
+            result = run("--perplexity-file", text_path)
+            self.assertEqual((result.returncode, result.stdout), (1, b""))
+            self.assertRegex(result.stderr, rb"\Ads4: [^\n]*" + told + rb"[^\n]*\n\Z")
+        with open(text_path, "w", encoding="utf-8") as file:
+            file.write("word " * 100)
+        for arguments in ((text_path, "-c", "32"), ("/no-such-file",), (self.folder.name,)):
+            result = run("--perplexity-file", *arguments)
+            self.assertEqual((result.returncode, result.stdout), (1, b""))
+            self.assertRegex(result.stderr, rb"\Ads4: [^\n]+\n\Z")
 
     def test_inspect(self):
         result = run("--inspect")
