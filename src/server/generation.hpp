@@ -142,6 +142,10 @@ class EventSink {
   virtual bool gone() const = 0;
 };
 
+/// How the names of reasoning efforts map to what the model was trained with, which differs between checkpoints
+/// and cannot be read from a file (docs/chat.md).
+enum class EffortProfile { preview, release_0731 };
+
 /// What the programs and the model lists tell about the server.
 struct ServerInfo {
   std::string model_id;    // "deepseek-v4-flash"
@@ -150,6 +154,7 @@ struct ServerInfo {
   size_t default_max_tokens = 0;
   int64_t created = 0;  // seconds since 1970
   bool infill = false;  // the vocabulary has the tokens for it
+  EffortProfile effort_profile = EffortProfile::preview;
 };
 
 }  // namespace ds4::server

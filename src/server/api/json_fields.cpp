@@ -33,7 +33,8 @@ const char* refusal_by_size(std::string_view text) {
     } else if (c == '{' || c == '[') {
       if (++depth > kDeepestNesting) return "is nested deeper than 256 levels";
     } else if (c == '}' || c == ']') {
-      if (depth == 0 || --depth == 0) break;
+      if (depth <= 1) break;
+      --depth;
     } else if (c == ',' && ++values > kMostValues) {
       return "has too many values";
     }
