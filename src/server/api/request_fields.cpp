@@ -12,6 +12,7 @@ namespace {
 using Kind = JsonValue::Kind;
 
 constexpr size_t kMostStops = 64;
+constexpr size_t kMostCandidates = 1000;
 constexpr int64_t kMostTopK = 1024;  // SamplingParams::top_k
 
 /// Fields that are numbers, and the value that changes nothing.
@@ -53,6 +54,7 @@ constexpr const char* kOthers[] = {
     "logits_processors",
     "documents",
     "use_beam_search",
+    "echo",
     "ignore_eos",
     "prompt_embeds",
     "prompt_token_ids",
@@ -163,6 +165,9 @@ void refuse_unsupported(const Fields& body) {
   for (const char* name : kOthers) {
     if (const auto value = body.find(name); value && !is_empty(*value)) body.refuse(name);
   }
+  // As many candidates as answers: nothing is chosen among them.
+  const auto best_of = body.count("best_of", 0, kMostCandidates);
+  if (best_of.value_or(0) > 1 && best_of != body.count("n", 0, kMostCandidates)) body.refuse("best_of");
   const auto modalities = body.array("modalities");
   if (modalities && std::any_of(modalities->begin(), modalities->end(), [](const JsonValue& value) {
         return !value.is(Kind::string) || value.string() != "text";

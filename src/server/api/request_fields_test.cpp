@@ -87,6 +87,9 @@ TEST_F(RequestFields, UnsupportedFieldsAreRefusedByName) {
     EXPECT_EQ(refused("{\"" + std::string(name) + "\":0.5}"), name);
   }
   EXPECT_EQ(refused(R"({"logit_bias":{"5":1}})"), "logit_bias");
+  EXPECT_EQ(refused(R"({"best_of":2})"), "best_of");
+  EXPECT_EQ(refused(R"({"best_of":3,"n":2})"), "best_of");
+  EXPECT_EQ(refused(R"({"best_of":2,"n":2})"), "");
   EXPECT_EQ(refused(R"({"audio":{"voice":"x"}})"), "audio");
   EXPECT_EQ(refused(R"({"modalities":["text","audio"]})"), "modalities");
   EXPECT_EQ(refused(R"({"grammar":"root ::= x"})"), "grammar");

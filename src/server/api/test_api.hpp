@@ -1,0 +1,107 @@
+// For tests: an exchange that keeps what is sent, and a generator that plays events written by hand.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/generator.hpp"
+#include "server/http/exchange.hpp"
+#include "text/test_vocabulary.hpp"
+
+namespace ds4::server::api {
+
+class FakeExchange final : public http::Exchange {
+ public:
+  void respond(http::Response value) override {
+    response = std::move(value);
+    ++responses;
+  }
+  void begin_stream(int status, std::string content_type, http::HeaderList headers) override {
+    response.status = status;
+    response.content_type = std::move(content_type);
+    response.headers = std::move(headers);
+    ++streams;
+  }
+  void write(std::string bytes) override { response.body += bytes; }
+  void end() override { ++ends; }
+  void set_keepalive(std::string bytes, std::chrono::milliseconds interval) override {
+    keepalive = std::move(bytes);
+    keepalive_interval = interval;
+  }
+  bool gone() const override { return left; }
+  void on_gone(std::function<void()> /*callback*/) override {}
+  size_t queued_bytes() const override { return 0; }
+
+  http::Response response;
+  int responses = 0, streams = 0, ends = 0;
+  std::string keepalive;
+  std::chrono::milliseconds keepalive_interval{0};
+  bool left = false;
+};
+
+class FakeGenerator final : public Generator {
+ public:
+  void submit(GenerationRequest taken, std::shared_ptr<EventSink> sink) override {
+    request = std::move(taken);
+    ++submitted;
+    for (const GenerationEvent& event : script) sink->on_event(event);
+  }
+  Count count(const GenerationRequest& /*request*/) const override { return counted; }
+  const ServerInfo& info() const override { return server; }
+  const Tokenizer& tokenizer() const override { return text::nano_tokenizer(); }
+
+  std::vector<GenerationEvent> script;
+  GenerationRequest request;
+  int submitted = 0;
+  Count counted;
+  ServerInfo server{"deepseek-v4-flash",   "DeepSeek V4 Flash", 32768, 8192, 1767225600, true,
+                    EffortProfile::preview};
+};
+
+inline GenerationEvent started_event() {
+  GenerationEvent event;
+  event.kind = GenerationEvent::Kind::started;
+  return event;
+}
+
+/// A piece of choice `choice`, or of its call `call`.
+inline GenerationEvent text_event(GenerationEvent::Kind kind, std::string text, size_t choice = 0,
+                                  size_t call = 0) {
+  GenerationEvent event;
+  event.kind = kind;
+  event.text = std::move(text);
+  event.choice = choice;
+  event.call = call;
+  return event;
+}
+
+inline GenerationEvent call_event(std::string id, std::string name, size_t call = 0, size_t choice = 0) {
+  GenerationEvent event = text_event(GenerationEvent::Kind::call_begin, std::move(name), choice, call);
+  event.id = std::move(id);
+  return event;
+}
+
+inline GenerationEvent finished_event(FinishReason finish, size_t choice = 0) {
+  GenerationEvent event;
+  event.kind = GenerationEvent::Kind::finished;
+  event.finish = finish;
+  event.choice = choice;
+  return event;
+}
+
+inline GenerationEvent done_event(Usage usage) {
+  GenerationEvent event;
+  event.usage = usage;
+  return event;
+}
+
+inline GenerationEvent failed_event(RequestError error) {
+  GenerationEvent event;
+  event.kind = GenerationEvent::Kind::failed;
+  event.error = std::move(error);
+  return event;
+}
+
+}  // namespace ds4::server::api
