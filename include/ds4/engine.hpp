@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -77,6 +78,14 @@ class Engine {
 
   /// A conversation state of at most `context` tokens. Memory grows with use, not with `context`.
   Result<Session> create_session(uint64_t context) const;
+
+  /// Appends a token to each of 1 to max_batch_rows different sessions of this engine in one pass that reads
+  /// the weights once. Each gets the bits that its eval() would give, whoever else takes part. The results
+  /// are those of the rows, in order: a row fails alone, with not_finite, as eval() does. An error of the
+  /// call as a whole means that no token was appended: context_full and invalid_argument, named by row,
+  /// change nothing; after out_of_memory or a failure of the device sessions may have been reset (position()
+  /// 0).
+  Result<std::vector<Result<void>>> eval_batch(std::span<const BatchRow> rows) const;
 
  private:
   std::shared_ptr<const struct EngineImpl> impl_;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -34,7 +35,14 @@ struct SyncOptions {
   std::function<void(size_t, size_t)> on_progress;
   /// Polled between layers; true stops the call with ErrorCode::cancelled. What was complete stays usable.
   std::function<bool()> cancelled;
+  /// Positions, in any order, at which keep_anchor() is wanted on the way: the ends of those parts of the
+  /// prompt that another prompt may share. Prefill stops at each, so pieces get smaller. In what is reused
+  /// only positions where a state happens to be kept count; others are passed over.
+  std::vector<size_t> keep_anchors;
 };
+
+/// The most positions that keep_anchor() holds in one session.
+inline constexpr size_t max_kept_anchors = 8;
 
 /// How much a sync() could keep.
 struct SyncStats {
@@ -75,6 +83,12 @@ class Session {
   /// same as ds4::sample() of logits(). Consumes one random number, none when greedy. Errors:
   /// invalid_argument before the first token, not_finite.
   Result<Token> sample(const SamplingParams& params, Rng& rng) const;
+  /// The same, but only tokens whose bit is set may be chosen, as if the logits of the others were -infinity.
+  /// Bit t % 64 of word t / 64 belongs to token t; as many words as the vocabulary fills. Chosen on the host,
+  /// from a copy of the logits (4 bytes a vocabulary entry, some 0.1 ms from a GPU). Errors also:
+  /// invalid_argument for another number of words, or if no token is allowed; not_finite if no allowed one
+  /// has a finite logit.
+  Result<Token> sample(const SamplingParams& params, Rng& rng, std::span<const uint64_t> allowed) const;
   /// The most likely token to follow, the first of equals. Errors as for sample().
   Result<Token> argmax() const;
 
@@ -110,6 +124,19 @@ class Session {
   /// nearest position that can be reached without recomputing from the start. logits() are valid afterwards
   /// (position 0: empty).
   Result<void> rewind(size_t position);
+  /// Keeps the present state, with its logits, so that rewind() and sync() can come back to it without
+  /// evaluating anything, however many tokens follow. At most max_kept_anchors are held; a further one makes
+  /// the oldest an ordinary anchor, of those that sync() leaves at the ends of chunks and of prompts and
+  /// decoding every 128 tokens, and that are thinned out. There are at most 16 in all; each takes
+  /// MemoryPlan::session_bytes and a row of logits (Flash on a GPU: some 25 MB). Gone with reset(),
+  /// restore(), and when the session goes back to before it. Errors: invalid_argument before the first token,
+  /// not_finite, out_of_memory.
+  Result<void> keep_anchor();
+  /// The last position at or before `position` at which a state is kept (the present one counts), or 0. So
+  /// sync(p) evaluates p.size() - nearest_reachable(common_prefix(p)) tokens.
+  size_t nearest_reachable(size_t position) const;
+  /// How many tokens rewind(position) would evaluate; none if it would fail.
+  std::optional<size_t> rewind_cost(size_t position) const;
   /// Forgets everything.
   void reset();
 
@@ -125,5 +152,14 @@ class Session {
   explicit Session(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
+
+/// A token to append to a session (Engine::eval_batch).
+struct BatchRow {
+  Session* session = nullptr;
+  Token token = -1;
+};
+
+/// The most sessions that take part in one pass.
+inline constexpr size_t max_batch_rows = 16;
 
 }  // namespace ds4

@@ -109,6 +109,58 @@ TEST(Anchors, GapsGrowWithTheDistanceFromTheEnd) {
   EXPECT_GT(near, far);
 }
 
+TEST(Anchors, PinnedOnesAreNotThinned) {
+  Anchors anchors;
+  EXPECT_FALSE(anchors.pin(128));
+  for (size_t i = 1; i <= 4096; ++i) {
+    anchors.add(anchor(i * 128));
+    if (i == 7 || i == 8 || i == 300) {
+      EXPECT_TRUE(anchors.pin(i * 128));
+      EXPECT_TRUE(anchors.pin(i * 128));  // nothing new
+    }
+    ASSERT_EQ(anchors.size(), std::min(i, Anchors::max_count));
+    ASSERT_EQ(anchors.find(i * 128)->position, i * 128);
+  }
+  EXPECT_FALSE(anchors.pin(129));
+  for (const size_t i : {7u, 8u, 300u}) EXPECT_EQ(anchors.find(i * 128 + 1)->position, i * 128);
+  anchors.truncate(8 * 128);
+  EXPECT_EQ(positions(anchors, 8 * 128), (std::vector<size_t>{7 * 128, 8 * 128}));
+}
+
+TEST(Anchors, TheOldestOfTooManyPinnedIsLetGo) {
+  Anchors anchors;
+  for (size_t i = 1; i <= 4096; ++i) {
+    anchors.add(anchor(i * 128));
+    if (i <= Anchors::max_pinned + 2) anchors.pin(i * 128);
+  }
+  const std::vector<size_t> kept = positions(anchors, 4096 * 128);
+  EXPECT_EQ(kept[0], 3 * 128u);
+  EXPECT_EQ(kept[Anchors::max_pinned - 1], (Anchors::max_pinned + 2) * 128);
+  EXPECT_EQ(kept.size(), Anchors::max_count);
+}
+
+TEST(Anchors, ReplacingAPinnedOneKeepsThePin) {
+  Anchors anchors;
+  for (const size_t mark : {1u, 2u}) {
+    anchors.add(anchor(128, mark));
+    if (mark == 1) anchors.pin(128);
+  }
+  for (size_t i = 2; i <= 1000; ++i) anchors.add(anchor(i * 128));
+  EXPECT_EQ(anchors.find(200)->position, 128u);
+  EXPECT_EQ(anchors.find(200)->image->size_bytes(), 2u);
+}
+
+TEST(Anchors, DropOneSparesPinnedOnesAndTheNewest) {
+  Anchors anchors;
+  EXPECT_FALSE(anchors.drop_one());
+  for (size_t p : {128u, 256u, 384u, 512u}) anchors.add(anchor(p));
+  anchors.pin(256);
+  EXPECT_TRUE(anchors.drop_one());
+  EXPECT_TRUE(anchors.drop_one());
+  EXPECT_FALSE(anchors.drop_one());
+  EXPECT_EQ(positions(anchors, 1000), (std::vector<size_t>{256, 512}));
+}
+
 TEST(Anchors, ClearForgetsEverything) {
   Anchors anchors;
   anchors.add(anchor(128));

@@ -7,6 +7,7 @@
 #include "backend/cpu/cpu_backend.hpp"
 #include "backend/cuda/cuda_backend.hpp"
 #include "base/error.hpp"
+#include "base/out_of_memory.hpp"
 #include "engine/engine_impl.hpp"
 #include "engine/session_impl.hpp"
 #include "model/shape.hpp"
@@ -116,9 +117,7 @@ Result<MemoryPlan> plan_backend(const model::ModelShape& shape, const model::Mod
   return cpu::plan_cpu_memory(shape, weights, mtp, options.prefill_chunk);
 }
 
-}  // namespace
-
-Result<MemoryPlan> Engine::plan_memory(const EngineOptions& options) {
+Result<MemoryPlan> plan(const EngineOptions& options) {
   DS4_ASSIGN(const auto file, format::GgufFile::open(options.model_path));
   std::string notice;
   DS4_ASSIGN(const auto shape, model::read_shape(file, &notice));
@@ -132,7 +131,7 @@ Result<MemoryPlan> Engine::plan_memory(const EngineOptions& options) {
   return plan;
 }
 
-Result<Engine> Engine::open(const EngineOptions& options) {
+Result<EngineImpl> load(const EngineOptions& options) {
   if (options.prefill_chunk == 0 || options.prefill_chunk > max_prefill_chunk) {
     return fail(ErrorCode::invalid_argument, "prefill chunk {} is outside 1..{}", options.prefill_chunk,
                 max_prefill_chunk);
@@ -167,9 +166,26 @@ Result<Engine> Engine::open(const EngineOptions& options) {
   info.steering = !directions.values.empty();
   info.steering_component = directions.component;
   // The mapping does not move with the object, so the weights' views stay valid.
-  return Engine(std::make_shared<const EngineImpl>(
-      EngineImpl{std::move(file), std::move(drafter.file), std::move(tokenizer), std::move(backend),
-                 std::move(info), options.prefill_chunk, model::DecodeTraffic(shape, weights)}));
+  return EngineImpl{std::move(file),
+                    std::move(drafter.file),
+                    std::move(tokenizer),
+                    std::move(backend),
+                    std::move(info),
+                    options.prefill_chunk,
+                    model::DecodeTraffic(shape, weights)};
+}
+
+}  // namespace
+
+Result<MemoryPlan> Engine::plan_memory(const EngineOptions& options) {
+  return catch_bad_alloc("the plan of a model", [&] { return plan(options); });
+}
+
+Result<Engine> Engine::open(const EngineOptions& options) {
+  return catch_bad_alloc("a model", [&]() -> Result<Engine> {
+    DS4_ASSIGN(EngineImpl impl, load(options));
+    return Engine(std::make_shared<const EngineImpl>(std::move(impl)));
+  });
 }
 
 Engine::Engine(std::shared_ptr<const EngineImpl> impl) : impl_(std::move(impl)) {}
@@ -198,8 +214,10 @@ Result<Session> Engine::create_session(uint64_t context) const {
     return fail(ErrorCode::invalid_argument, "context {} is outside 2..{}, which is what the model declares",
                 context, impl_->info.max_context);
   }
-  DS4_ASSIGN(auto sequence, impl_->backend->create_sequence());
-  return Session(std::make_unique<Session::Impl>(impl_, std::move(sequence), context));
+  return catch_bad_alloc("a new session", [&]() -> Result<Session> {
+    DS4_ASSIGN(auto sequence, impl_->backend->create_sequence());
+    return Session(std::make_unique<Session::Impl>(impl_, std::move(sequence), context));
+  });
 }
 
 }  // namespace ds4

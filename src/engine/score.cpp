@@ -24,34 +24,36 @@ Result<std::vector<TokenScore>> Session::score(std::span<const Token> tokens, co
     return fail(ErrorCode::context_full, "{} tokens after {} do not fit the context of {}", tokens.size(),
                 position(), context());
   }
-  const uint32_t vocabulary = impl_->engine->info.vocabulary;
-  std::vector<TokenScore> scores;
-  if (tokens.empty()) return scores;
-  DS4_TRY(backend::check_tokens(tokens, vocabulary));
-  DS4_TRY(impl_->check_finite());
-  DS4_ASSIGN(const auto first_logits, logits());
-  scores.reserve(tokens.size());
-  scores.push_back(score_token(first_logits, tokens.front()));
+  return impl_->guarded("scores", [&]() -> Result<std::vector<TokenScore>> {
+    const uint32_t vocabulary = impl_->engine->info.vocabulary;
+    std::vector<TokenScore> scores;
+    if (tokens.empty()) return scores;
+    DS4_TRY(backend::check_tokens(tokens, vocabulary));
+    DS4_TRY(impl_->check_finite());
+    DS4_ASSIGN(const auto first_logits, logits());
+    scores.reserve(tokens.size());
+    scores.push_back(score_token(first_logits, tokens.front()));
 
-  const size_t total = position() + tokens.size();
-  const size_t chunk = std::min<size_t>(score_chunk_tokens, impl_->engine->prefill_chunk);
-  std::vector<float> rows;
-  for (size_t done = 0; done < tokens.size();) {
-    const size_t begin = position(), count = std::min(tokens.size() - done, chunk - begin % chunk);
-    rows.resize(count * vocabulary);
-    DS4_TRY(impl_->extend_chunk(tokens.subspan(done, count), total, count, rows, options));
-    for (size_t i = 0; i < count; ++i) {
-      const auto row = std::span<const float>(rows).subspan(i * vocabulary, vocabulary);
-      if (auto sound = backend::check_summary(sampling::summarize(row), begin + i + 1); !sound) {
-        DS4_TRY(impl_->fall_back(begin));
-        return std::move(sound).error();
+    const size_t total = position() + tokens.size();
+    const size_t chunk = std::min<size_t>(score_chunk_tokens, impl_->engine->prefill_chunk);
+    std::vector<float> rows;
+    for (size_t done = 0; done < tokens.size();) {
+      const size_t begin = position(), count = std::min(tokens.size() - done, chunk - begin % chunk);
+      rows.resize(count * vocabulary);
+      DS4_TRY(impl_->extend_chunk(tokens.subspan(done, count), total, count, rows, options));
+      for (size_t i = 0; i < count; ++i) {
+        const auto row = std::span<const float>(rows).subspan(i * vocabulary, vocabulary);
+        if (auto sound = backend::check_summary(sampling::summarize(row), begin + i + 1); !sound) {
+          DS4_TRY(impl_->fall_back(begin));
+          return std::move(sound).error();
+        }
+        if (done + i + 1 < tokens.size()) scores.push_back(score_token(row, tokens[done + i + 1]));
       }
-      if (done + i + 1 < tokens.size()) scores.push_back(score_token(row, tokens[done + i + 1]));
+      DS4_TRY(impl_->add_anchor());
+      done += count;
     }
-    DS4_TRY(impl_->add_anchor());
-    done += count;
-  }
-  return scores;
+    return scores;
+  });
 }
 
 }  // namespace ds4

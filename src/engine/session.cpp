@@ -1,7 +1,9 @@
 #include "ds4/session.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
+#include <limits>
 
 #include "backend/checks.hpp"
 #include "base/error.hpp"
@@ -46,23 +48,9 @@ void Session::Impl::reset() {
   anchors.clear();
 }
 
-Result<void> Session::Impl::fall_back(size_t position) {
-  const Anchor* anchor = anchors.find(position);
-  if (anchor == nullptr) {
-    reset();
-    return {};
-  }
-  DS4_TRY(engine->backend->restore(*sequence, *anchor->image));
+void Session::Impl::settle() {
   fetched_logits.clear();
-  tokens.resize(anchor->position);
-  anchors.truncate(anchor->position);
-  return {};
-}
-
-Result<void> Session::Impl::add_anchor() {
-  DS4_ASSIGN(auto image, engine->backend->snapshot(*sequence));
-  anchors.add({tokens.size(), std::move(image)});
-  return {};
+  if (sequence->position() != tokens.size()) reset();
 }
 
 Result<void> Session::Impl::extend_chunk(std::span<const Token> chunk, size_t total, size_t logit_rows,
@@ -76,7 +64,7 @@ Result<void> Session::Impl::extend_chunk(std::span<const Token> chunk, size_t to
     };
   }
   if (auto done = engine->backend->prefill(*sequence, chunk, logit_rows, logits, control); !done) {
-    if (sequence->position() != begin) reset();
+    settle();
     return done;
   }
   fetched_logits.clear();
@@ -86,13 +74,21 @@ Result<void> Session::Impl::extend_chunk(std::span<const Token> chunk, size_t to
 
 Result<void> Session::Impl::extend(std::span<const Token> prompt, const SyncOptions& options) {
   const size_t chunk = engine->prefill_chunk;
+  const auto wants_anchor = [&](size_t position) {
+    return std::find(options.keep_anchors.begin(), options.keep_anchors.end(), position) !=
+           options.keep_anchors.end();
+  };
   if (options.on_progress) options.on_progress(tokens.size(), prompt.size());
   while (tokens.size() < prompt.size()) {
     const size_t begin = tokens.size();
-    const size_t end = std::min(prompt.size(), (begin / chunk + 1) * chunk);
+    size_t end = std::min(prompt.size(), (begin / chunk + 1) * chunk);
+    for (const size_t kept : options.keep_anchors) {
+      if (kept > begin) end = std::min(end, kept);
+    }
     DS4_TRY(extend_chunk(prompt.subspan(begin, end - begin), prompt.size(), 0, {}, options));
     DS4_TRY(check_finite());
     DS4_TRY(add_anchor());
+    if (wants_anchor(end)) anchors.pin(end);
   }
   return {};
 }
@@ -102,32 +98,23 @@ Session::Session(Session&&) noexcept = default;
 Session& Session::operator=(Session&&) noexcept = default;
 Session::~Session() = default;
 
-Result<SyncStats> Session::sync(std::span<const Token> prompt, const SyncOptions& options) {
-  DS4_TRY(impl_->check_prompt(prompt));
+Result<SyncStats> Session::Impl::sync(std::span<const Token> prompt, const SyncOptions& options) {
+  DS4_TRY(check_prompt(prompt));
   const size_t common = common_prefix(prompt);
   // Whatever computed NaN is not built upon: it is computed again from the last good state.
-  if (common < position() || !impl_->check_finite()) DS4_TRY(impl_->fall_back(common));
+  if (common < tokens.size() || !check_finite()) DS4_TRY(fall_back(common));
+  for (const size_t kept : options.keep_anchors) {
+    if (kept <= tokens.size()) anchors.pin(kept);
+  }
   SyncStats stats;
-  stats.reused = position();
+  stats.reused = tokens.size();
   stats.evaluated = prompt.size() - stats.reused;
-  DS4_TRY(impl_->extend(prompt, options));
+  DS4_TRY(extend(prompt, options));
   return stats;
 }
 
-Result<void> Session::eval(Token token) {
-  if (position() >= impl_->context) {
-    return fail(ErrorCode::context_full, "the context of {} tokens is full", impl_->context);
-  }
-  const backend::DecodeRow row{impl_->sequence.get(), token};
-  if (auto done = impl_->engine->backend->decode({&row, 1}, {}); !done) {
-    if (impl_->sequence->position() != position()) impl_->reset();
-    return done;
-  }
-  impl_->fetched_logits.clear();
-  impl_->tokens.push_back(token);
-  DS4_TRY(impl_->check_finite());
-  if (position() % anchor_interval_tokens == 0) DS4_TRY(impl_->add_anchor());
-  return {};
+Result<SyncStats> Session::sync(std::span<const Token> prompt, const SyncOptions& options) {
+  return impl_->guarded("a prompt", [&] { return impl_->sync(prompt, options); });
 }
 
 Result<std::vector<Token>> Session::generate(const SamplingParams& params, Rng& rng, size_t max_tokens,
@@ -140,10 +127,13 @@ Result<std::vector<Token>> Session::generate(const SamplingParams& params, Rng& 
   const size_t most = static_cast<size_t>(std::min<uint64_t>(max_tokens, room));
   const size_t wanted = impl_->engine->info.drafter ? impl_->draft_depth.choose() : 0;
   const size_t depth = std::min({wanted, most > 0 ? most - 1 : 0, backend::max_decode_rows - 1});
-  if (depth > 0) return impl_->speculate(first, depth, params, rng, stops);
-  DS4_TRY(eval(first));
-  impl_->observe_plain(seconds_since(begin));
-  return std::vector<Token>{first};
+  return impl_->guarded("a step", [&]() -> Result<std::vector<Token>> {
+    if (depth > 0) return impl_->speculate(first, depth, params, rng, stops);
+    std::vector<Token> chosen{first};
+    DS4_TRY(eval(first));
+    impl_->observe_plain(seconds_since(begin));
+    return chosen;
+  });
 }
 
 void Session::set_speculation(const SpeculationOptions& options) {
@@ -155,21 +145,26 @@ void Session::set_steering(const SteeringScales& scales) {
   impl_->sequence->steering = scales;
 }
 
-Result<std::vector<float>> Session::capture(std::span<const Token> prompt, Component component, size_t rows) {
-  DS4_TRY(impl_->check_prompt(prompt));
-  if (prompt.size() > impl_->engine->prefill_chunk) {
+Result<std::vector<float>> Session::Impl::capture(std::span<const Token> prompt, Component component,
+                                                  size_t rows) {
+  DS4_TRY(check_prompt(prompt));
+  if (prompt.size() > engine->prefill_chunk) {
     return fail(ErrorCode::invalid_argument, "a prompt of {} tokens is longer than a prefill chunk of {}",
-                prompt.size(), impl_->engine->prefill_chunk);
+                prompt.size(), engine->prefill_chunk);
   }
   reset();
   backend::Capture capture{component, rows, {}};
   backend::EvalControl control;
   control.capture = &capture;
-  DS4_TRY(impl_->engine->backend->prefill(*impl_->sequence, prompt, 0, {}, control));
-  impl_->tokens.assign(prompt.begin(), prompt.end());
-  DS4_TRY(impl_->check_finite());
-  DS4_TRY(impl_->add_anchor());
+  DS4_TRY(engine->backend->prefill(*sequence, prompt, 0, {}, control));
+  tokens.assign(prompt.begin(), prompt.end());
+  DS4_TRY(check_finite());
+  DS4_TRY(add_anchor());
   return std::move(capture.values);
+}
+
+Result<std::vector<float>> Session::capture(std::span<const Token> prompt, Component component, size_t rows) {
+  return impl_->guarded("what is captured", [&] { return impl_->capture(prompt, component, rows); });
 }
 
 const SpeculationStats& Session::speculation() const {
@@ -187,16 +182,50 @@ Result<Token> Session::sample(const SamplingParams& params, Rng& rng) const {
   return impl_->engine->backend->sample(*impl_->sequence, params, uniform, 0);
 }
 
-Result<std::span<const float>> Session::logits() const {
-  std::vector<float>& fetched = impl_->fetched_logits;
-  if (fetched.empty() && !impl_->tokens.empty()) {
-    fetched.resize(impl_->engine->info.vocabulary);
-    if (auto done = impl_->engine->backend->logits(*impl_->sequence, fetched); !done) {
-      fetched.clear();
-      return std::move(done).error();
+Result<Token> Session::Impl::sample(std::span<const float> logits, const SamplingParams& params, Rng& rng,
+                                    std::span<const uint64_t> allowed) {
+  constexpr size_t bits = 64;
+  if (allowed.size() != (logits.size() + bits - 1) / bits) {
+    return fail(ErrorCode::invalid_argument, "{} words of allowed tokens do not fit a vocabulary of {}",
+                allowed.size(), logits.size());
+  }
+  masked_logits.assign(logits.size(), -std::numeric_limits<float>::infinity());
+  bool any = false;
+  for (size_t word = 0; word < allowed.size(); ++word) {
+    for (uint64_t rest = allowed[word]; rest != 0; rest &= rest - 1) {
+      const size_t token = word * bits + static_cast<size_t>(std::countr_zero(rest));
+      if (token >= logits.size()) break;
+      masked_logits[token] = logits[token];
+      any = true;
     }
   }
-  return std::span<const float>(fetched);
+  if (!any) return fail(ErrorCode::invalid_argument, "no token is allowed at position {}", tokens.size());
+  const Token best = sampling::summarize(masked_logits).best;
+  if (best < 0) {
+    return fail(ErrorCode::not_finite, "position {}: no allowed token has a finite logit", tokens.size());
+  }
+  return sampling::is_greedy(params) ? best : sampling::draw(masked_logits, params, rng.uniform());
+}
+
+Result<Token> Session::sample(const SamplingParams& params, Rng& rng,
+                              std::span<const uint64_t> allowed) const {
+  DS4_TRY(backend::check_choice(*impl_->sequence));
+  DS4_ASSIGN(const auto values, logits());
+  return impl_->guarded("a choice", [&] { return impl_->sample(values, params, rng, allowed); });
+}
+
+Result<std::span<const float>> Session::logits() const {
+  return impl_->guarded("logits", [this]() -> Result<std::span<const float>> {
+    std::vector<float>& fetched = impl_->fetched_logits;
+    if (fetched.empty() && !impl_->tokens.empty()) {
+      fetched.resize(impl_->engine->info.vocabulary);
+      if (auto done = impl_->engine->backend->logits(*impl_->sequence, fetched); !done) {
+        fetched.clear();
+        return std::move(done).error();
+      }
+    }
+    return std::span<const float>(fetched);
+  });
 }
 std::span<const Token> Session::tokens() const {
   return impl_->tokens;
@@ -208,31 +237,12 @@ size_t Session::state_bytes() const {
   return impl_->sequence->state_bytes();
 }
 
-size_t Session::common_prefix(std::span<const Token> prompt) const {
-  const auto [mine, theirs] =
-      std::mismatch(impl_->tokens.begin(), impl_->tokens.end(), prompt.begin(), prompt.end());
-  return static_cast<size_t>(mine - impl_->tokens.begin());
+size_t Session::Impl::common_prefix(std::span<const Token> prompt) const {
+  const auto [mine, theirs] = std::mismatch(tokens.begin(), tokens.end(), prompt.begin(), prompt.end());
+  return static_cast<size_t>(mine - tokens.begin());
 }
-
-Result<void> Session::rewind(size_t target) {
-  if (target > position()) {
-    return fail(ErrorCode::invalid_argument, "cannot rewind to position {}: the session has {} tokens",
-                target, position());
-  }
-  if (target == position()) return impl_->check_finite();
-  const Anchor* anchor = impl_->anchors.find(target);
-  const size_t from = anchor == nullptr ? 0 : anchor->position;
-  if (target - from > impl_->engine->prefill_chunk) {
-    return fail(
-        ErrorCode::no_state,
-        "cannot rewind to position {}: no state is kept between {} and there, and recomputing {} tokens is "
-        "more than one prefill chunk; position {} can be reached",
-        target, from, target - from, from);
-  }
-  const std::vector<Token> kept(impl_->tokens.begin(),
-                                impl_->tokens.begin() + static_cast<ptrdiff_t>(target));
-  DS4_TRY(impl_->fall_back(target));
-  return impl_->extend(kept, {});
+size_t Session::common_prefix(std::span<const Token> prompt) const {
+  return impl_->common_prefix(prompt);
 }
 
 void Session::reset() {
@@ -240,11 +250,30 @@ void Session::reset() {
 }
 
 Result<Snapshot> Session::snapshot() const {
-  DS4_ASSIGN(auto image, impl_->engine->backend->snapshot(*impl_->sequence));
-  Snapshot result;
-  result.impl_ =
-      std::make_shared<const SnapshotImpl>(SnapshotImpl{impl_->engine, std::move(image), impl_->tokens});
-  return result;
+  return impl_->guarded("a snapshot", [this]() -> Result<Snapshot> {
+    DS4_ASSIGN(auto image, impl_->engine->backend->snapshot(*impl_->sequence));
+    Snapshot result;
+    result.impl_ =
+        std::make_shared<const SnapshotImpl>(SnapshotImpl{impl_->engine, std::move(image), impl_->tokens});
+    return result;
+  });
+}
+
+Result<void> Session::Impl::restore(const SnapshotImpl& source) {
+  if (source.tokens.size() > context) {
+    return fail(ErrorCode::context_full, "the snapshot has {} tokens, the context of this session is {}",
+                source.tokens.size(), context);
+  }
+  std::vector<Token> restored = source.tokens;
+  if (auto done = engine->backend->restore(*sequence, *source.image); !done) {
+    settle();
+    return done;
+  }
+  tokens = std::move(restored);
+  fetched_logits.clear();
+  anchors.clear();
+  if (!tokens.empty() && check_finite()) anchors.add({tokens.size(), source.image});
+  return {};
 }
 
 Result<void> Session::restore(const Snapshot& snapshot) {
@@ -252,17 +281,7 @@ Result<void> Session::restore(const Snapshot& snapshot) {
   if (source == nullptr || source->engine.lock() != impl_->engine) {
     return fail(ErrorCode::invalid_argument, "the snapshot was not made by a session of this engine");
   }
-  if (source->tokens.size() > impl_->context) {
-    return fail(ErrorCode::context_full, "the snapshot has {} tokens, the context of this session is {}",
-                source->tokens.size(), impl_->context);
-  }
-  DS4_TRY(impl_->engine->backend->restore(*impl_->sequence, *source->image));
-  impl_->tokens = source->tokens;
-  impl_->fetched_logits.clear();
-  impl_->anchors.clear();
-  if (impl_->tokens.empty() || !impl_->check_finite()) return {};
-  impl_->anchors.add({impl_->tokens.size(), source->image});
-  return {};
+  return impl_->guarded("a restored state", [&] { return impl_->restore(*source); });
 }
 
 size_t Snapshot::size_bytes() const {

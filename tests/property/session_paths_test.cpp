@@ -12,25 +12,14 @@
 #include "ds4/sampling.hpp"
 #include "support/damaged_model.hpp"
 #include "support/loaded_model.hpp"
+#include "support/session_checks.hpp"
 
 namespace ds4 {
 namespace {
 
+using testing::logits_of;
 using testing::must;
-
-std::vector<Token> random_tokens(size_t count, uint64_t seed) {
-  std::vector<Token> tokens(count);
-  for (Token& token : tokens) {
-    seed = seed * 6364136223846793005ull + 1442695040888963407ull;
-    token = static_cast<Token>((seed >> 33) % 4096);
-  }
-  return tokens;
-}
-
-std::vector<float> logits_of(const Session& session) {
-  const auto logits = must(session.logits());
-  return {logits.begin(), logits.end()};
-}
+using testing::random_tokens;
 
 class SessionPathsTest : public ::testing::Test {
  protected:
