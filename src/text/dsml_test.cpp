@@ -40,7 +40,7 @@ TEST(DsmlReader, ThreeSpellings) {
     EXPECT_FALSE(reply.malformed_tools);
     EXPECT_EQ(reply.reasoning, "why");
     EXPECT_EQ(reply.content, "Let me see.");
-    EXPECT_EQ(reply.tool_block, block);
+    EXPECT_EQ(reply.tool_block, " " + block);
     ASSERT_EQ(reply.tool_calls.size(), 2u);
     EXPECT_EQ(reply.tool_calls[0].name, "bash");
     EXPECT_EQ(reply.tool_calls[0].arguments, "{\"command\":\"ls <&amp;>\",\"timeout\":1.50}");
@@ -54,12 +54,19 @@ TEST(DsmlReader, OneBlockKeepsToOneSpelling) {
   EXPECT_TRUE(parse_reply(mixed, false, true).malformed_tools);
 }
 
-TEST(DsmlReader, BetterSpellingsWinOverEarlierOnes) {
+TEST(DsmlReader, MentionsInTheTextDoNotHideTheCalls) {
   const std::string block = styled(kTwoCalls, "｜DSML｜");
-  const ParsedReply reply = parse_reply("Use <tool_calls> or <｜DSML｜tool_calls>:" + block, false, true);
-  EXPECT_EQ(reply.tool_calls.size(), 2u);
-  EXPECT_EQ(reply.content, "Use <tool_calls> or <｜DSML｜tool_calls>:");
-  EXPECT_EQ(reply.tool_block, block);
+  const ParsedReply plain = parse_reply("Use <tool_calls> for this:" + block, false, true);
+  EXPECT_EQ(plain.tool_calls.size(), 2u);
+  EXPECT_EQ(plain.content, "Use <tool_calls> for this:");
+  EXPECT_EQ(plain.tool_block, block);
+  // The full spelling is never shown, and nothing behind it; the calls count all the same.
+  const ParsedReply full = parse_reply("Use <｜DSML｜tool_calls>:" + block, false, true);
+  EXPECT_EQ(full.tool_calls.size(), 2u);
+  EXPECT_EQ(full.content, "Use");
+  EXPECT_TRUE(full.tool_block.empty());
+  EXPECT_TRUE(full.repaired_tools);
+  EXPECT_FALSE(full.malformed_tools);
   const std::string tight = block.substr(2);
   EXPECT_EQ(parse_reply("x" + tight, false, true).tool_block, tight);
   EXPECT_EQ(parse_reply("x" + tight, false, true).content, "x");
@@ -73,9 +80,10 @@ TEST(DsmlReader, Values) {
   EXPECT_EQ(one(" string=\"true\"", " a &lt; &amp; \n\"b\\"), "{\"k\":\" a &lt; &amp; \\n\\\"b\\\\\"}");
   EXPECT_EQ(one("", "plain"), "{\"k\":\"plain\"}");
   EXPECT_EQ(one(" string=\"true\"", "x&lt;/{}parameter>y"), "{\"k\":\"x</｜DSML｜parameter>y\"}");
-  EXPECT_EQ(one(" string=\"false\"", " [ 1.0, {\"a b\" : 2e5} ] and more"), "{\"k\":[1.0,{\"a b\":2e5}]}");
+  EXPECT_EQ(one(" string=\"false\"", " [ 1.0, {\"a b\" : 2e5} ]\n"), "{\"k\":[1.0,{\"a b\":2e5}]}");
   EXPECT_EQ(one(" string=\"false\"", " "), "{\"k\":null}");
-  EXPECT_EQ(one(" string=\"false\"", "no json"), "{\"k\":\"no json\"}");
+  EXPECT_EQ(one(" string=\"false\"", "no json"), "not one call");
+  EXPECT_EQ(one(" string=\"false\"", "[1] and more"), "not one call");
   EXPECT_EQ(one(" string=\"maybe\"", "true"), "{\"k\":true}");
   EXPECT_EQ(
       arguments_of("<{}parameter string=\"true\" name=\"a&quot;&lt;&amp;lt;&apos;&nope;\">v</{}parameter>"),
@@ -100,19 +108,35 @@ TEST(DsmlReader, BlockWithoutCalls) {
   EXPECT_EQ(reply.tool_block, "\n\n<｜DSML｜tool_calls>\n</｜DSML｜tool_calls>");
 }
 
-TEST(DsmlReader, EveryTruncationIsAnswerOrMalformed) {
+TEST(DsmlReader, EveryTruncationKeepsCompleteCallsOnly) {
   const std::string before = "why</think>Text";
   for (const std::string sentinel : {"｜DSML｜", "DSML｜", ""}) {
     const std::string text = before + styled(kTwoCalls, sentinel);
     const size_t block_open = before.size() + styled("\n\n<{}tool_calls>", sentinel).size();
+    // What cannot be anything but the beginning of a block is left out.
+    const size_t marker = before.size() + 2 + (sentinel.empty() ? 12 : sentinel == "DSML｜" ? 5 : 8);
+    const size_t first_value = text.find(styled("</{}parameter>\n", sentinel));
+    const size_t first_call =
+        text.find(styled("</{}invoke>", sentinel)) + styled("</{}invoke>", sentinel).size();
     for (size_t length = before.size(); length < text.size(); ++length) {
+      SCOPED_TRACE(text.substr(0, length));
       const ParsedReply reply = parse_reply(text.substr(0, length), true, true);
-      EXPECT_EQ(reply.malformed_tools, length >= block_open) << length;
       EXPECT_EQ(reply.reasoning, "why");
-      EXPECT_EQ(reply.content, text.substr(11, length - 11));
-      EXPECT_TRUE(reply.tool_calls.empty());
+      EXPECT_EQ(reply.content, length < marker ? text.substr(11, length - 11) : "Text");
       EXPECT_TRUE(reply.tool_block.empty());
+      if (length >= block_open) {
+        EXPECT_EQ(reply.repaired_tools, !reply.tool_calls.empty());
+        EXPECT_TRUE(reply.malformed_tools || reply.repaired_tools);
+      }
+      if (length < first_value) {
+        EXPECT_TRUE(reply.tool_calls.empty());
+      }
+      if (length >= first_call) {
+        ASSERT_GE(reply.tool_calls.size(), 1u);
+        EXPECT_EQ(reply.tool_calls[0].arguments, "{\"command\":\"ls <&amp;>\",\"timeout\":1.50}");
+      }
     }
+    EXPECT_EQ(parse_reply(text.substr(0, text.size() - 1), true, true).tool_calls.size(), 2u);
   }
 }
 
@@ -122,7 +146,8 @@ TEST(DsmlReader, MissingNamesAndTags) {
         "<{}parameter name=\"a\">v", "<{}parameter name=\"a\"", "<{}invoke name=\"g\">"}) {
     const ParsedReply reply = parse_reply(call_with(broken), false, true);
     EXPECT_TRUE(reply.malformed_tools) << broken;
-    EXPECT_EQ(reply.content, call_with(broken));
+    EXPECT_EQ(reply.content, "");
+    EXPECT_FALSE(reply.tool_fault_reason.empty());
   }
   EXPECT_TRUE(parse_reply("<tool_calls><invoke></invoke></tool_calls>", false, true).malformed_tools);
 }
@@ -150,19 +175,27 @@ TEST(ParseReply, Reasoning) {
 
 TEST(ParseReply, MarkupInsideReasoningIsNoCall) {
   const std::string block = styled(kTwoCalls, "｜DSML｜");
-  const ParsedReply thinking = parse_reply("maybe" + block, true, true);
-  EXPECT_TRUE(thinking.tool_calls.empty());
-  EXPECT_FALSE(thinking.malformed_tools);
-  EXPECT_EQ(thinking.reasoning, "maybe" + block);
   const ParsedReply both = parse_reply("maybe" + block + "</think>done", true, true);
   EXPECT_TRUE(both.tool_calls.empty());
   EXPECT_EQ(both.content, "done");
+  EXPECT_EQ(both.reasoning, "maybe" + block);
+  EXPECT_FALSE(both.malformed_tools);
   const ParsedReply reopened = parse_reply("a</think>b<think>" + block + "</think>c", true, true);
   EXPECT_TRUE(reopened.tool_calls.empty());
-  EXPECT_EQ(reopened.content, "b<think>" + block + "</think>c");
+  EXPECT_EQ(reopened.content, "b<think>\n\n…</think>c");
   const ParsedReply after = parse_reply("a</think>b<think>" + block + "</think>c" + block, true, true);
   EXPECT_EQ(after.tool_calls.size(), 2u);
-  EXPECT_EQ(after.content, "b<think>" + block + "</think>c");
+  EXPECT_EQ(after.content, "b<think>\n\n…</think>c");
+}
+
+TEST(ParseReply, CallsAtTheEndOfUnclosedReasoningCount) {
+  const std::string block = styled(kTwoCalls, "｜DSML｜");
+  const ParsedReply reply = parse_reply("maybe" + block, true, true);
+  EXPECT_EQ(reply.reasoning, "maybe");
+  EXPECT_EQ(reply.tool_calls.size(), 2u);
+  EXPECT_EQ(reply.tool_block, block);
+  EXPECT_TRUE(reply.repaired_tools);
+  EXPECT_FALSE(reply.malformed_tools);
 }
 
 TEST(ParseReply, ReasoningTagsInsideAValueBelongToIt) {
@@ -192,7 +225,7 @@ TEST(DsmlWriter, WhatIsWrittenIsReadBack) {
   EXPECT_EQ(render_tool_calls({}), "");
 }
 
-TEST(ParseReply, AnyTextIsTakenApartWithoutLoss) {
+TEST(ParseReply, AnyTextIsTakenApart) {
   const std::vector<std::string> parts = {"<think>",
                                           "</think>",
                                           "\n\n",
@@ -225,16 +258,14 @@ TEST(ParseReply, AnyTextIsTakenApartWithoutLoss) {
     for (size_t count = random() % 25; count > 0; --count) text += parts[random() % parts.size()];
     const bool think = random() % 2 == 0;
     const ParsedReply reply = parse_reply(text, think, true);
-    if (reply.malformed_tools) {
-      ASSERT_TRUE(reply.tool_calls.empty() && reply.tool_block.empty());
-    }
-    ASSERT_THAT(text, testing::HasSubstr(reply.reasoning));
-    ASSERT_THAT(text, testing::HasSubstr(reply.content));
     ASSERT_THAT(text, testing::HasSubstr(reply.tool_block));
-    ASSERT_LE(reply.reasoning.size() + reply.content.size() + reply.tool_block.size(), text.size());
-    if (!think && reply.tool_block.empty()) {
-      ASSERT_EQ(reply.content, text);
+    if (reply.content.find("…") == std::string::npos) {
+      ASSERT_LE(reply.reasoning.size() + reply.content.size() + reply.tool_block.size(), text.size());
     }
+    ASSERT_THAT(reply.content, testing::Not(testing::HasSubstr("<｜DSML｜tool_calls")));
+    ASSERT_EQ(reply.malformed_tools, reply.tool_fault != ToolFault::none);
+    ASSERT_EQ(reply.malformed_tools, !reply.tool_fault_reason.empty());
+    ASSERT_FALSE(reply.repaired_tools && reply.tool_calls.empty());
   }
 }
 

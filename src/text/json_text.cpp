@@ -232,9 +232,9 @@ std::string json_unquote(std::string_view value) {
   return result;
 }
 
-std::string json_quote(std::string_view text) {
+std::string json_escape(std::string_view text) {
   constexpr std::string_view kHex = "0123456789abcdef";
-  std::string result = "\"";
+  std::string result;
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
     if (c == '"' || c == '\\') {
@@ -254,8 +254,12 @@ std::string json_quote(std::string_view text) {
       result.push_back(c);
     }
   }
-  result.push_back('"');
   return result;
+}
+
+std::string json_quote(std::string_view text) {
+  std::string result = "\"";
+  return result.append(json_escape(text)).append("\"");
 }
 
 }  // namespace ds4::text

@@ -32,6 +32,8 @@ std::string json_minify(std::string_view value);
 /// Precondition: `value` is a well-formed string with its quotes. A lone surrogate becomes U+FFFD.
 std::string json_unquote(std::string_view value);
 
+/// The text of a string literal, without the quotes.
+std::string json_escape(std::string_view text);
 std::string json_quote(std::string_view text);
 
 }  // namespace ds4::text

@@ -45,4 +45,14 @@ void append_utf8(std::string& text, char32_t value) {
   }
 }
 
+size_t unfinished_utf8_bytes(std::string_view text) {
+  constexpr size_t kLongestCharacterBytes = 4;
+  for (size_t back = 1; back <= text.size() && back <= kLongestCharacterBytes + 1; ++back) {
+    const auto byte = static_cast<unsigned char>(text[text.size() - back]);
+    const bool continuation = (byte & 0xC0) == 0x80;
+    if (!continuation) return utf8_length_from_lead(byte) > back ? back : 0;
+  }
+  return text.size() <= kLongestCharacterBytes ? text.size() : 0;
+}
+
 }  // namespace ds4::text

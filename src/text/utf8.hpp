@@ -26,4 +26,7 @@ void append_utf8(std::string& text, char32_t value);
 /// Bytes that a character beginning with this byte should have; 1 for bytes that cannot begin one.
 size_t utf8_length_from_lead(unsigned char lead);
 
+/// How many bytes at the end of `text` belong to a character that is not complete yet.
+size_t unfinished_utf8_bytes(std::string_view text);
+
 }  // namespace ds4::text
