@@ -110,7 +110,7 @@ struct ParsedReply {
 };
 
 /// Takes apart generated text (without EOS). `think`: the prompt ended with an open reasoning tag.
-/// `tools`: tool schemas were offered, so DSML blocks are calls.
+/// `tools`: tool schemas were offered, so DSML blocks are calls. The text is taken to have ended with EOS.
 ParsedReply parse_reply(std::string_view text, bool think, bool tools);
 
 /// Splits a stream of generated text into reasoning and answer. Tags may arrive split at any byte.
