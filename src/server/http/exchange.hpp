@@ -37,8 +37,9 @@ class Exchange {
   /// True once nobody listens: the peer closed its side or reset, took nothing for too long, let too much
   /// pile up, or the server stops. Noticed also while nothing is being written. Stays true.
   virtual bool gone() const = 0;
-  /// `callback` runs once, on a thread of the server, when gone() becomes true before the answer is complete;
-  /// at once if it is true already. It must be short. A second callback replaces the first.
+  /// `callback` runs once when gone() becomes true before the answer is complete, on a thread of the server;
+  /// at once, on the calling thread, if it is true already. It must be short. A second callback replaces the
+  /// first.
   virtual void on_gone(std::function<void()> callback) = 0;
 
   /// Bytes that the client's socket has not taken yet.

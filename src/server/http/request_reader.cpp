@@ -21,21 +21,17 @@ namespace {
 constexpr size_t max_method_bytes = 32;
 constexpr size_t version_bytes = sizeof(" HTTP/1.1") - 1;
 constexpr size_t max_empty_lines = 4;
-// A chunk's size line with extensions, or the trailers: they must be seen as a whole.
-constexpr size_t max_chunk_line_bytes = 8 << 10;
+constexpr const char* too_large = "the request body is larger than this server accepts";
 
 Refusal refusal_for(const boost::system::error_code& error, std::string_view request_line) {
   using Failure = beast::http::error;
-  if (error == Failure::body_limit) return {413, "the request body is larger than this server accepts"};
+  if (error == Failure::body_limit) return {413, too_large};
   if (error == Failure::header_limit) return {431, "the request header is larger than this server accepts"};
   if (error == Failure::bad_content_length || error == Failure::multiple_content_length) {
     return {400, "Content-Length is not one plain number, or stands beside Transfer-Encoding"};
   }
   if (error == Failure::bad_transfer_encoding) {
     return {400, "Transfer-Encoding is given twice or beside Content-Length"};
-  }
-  if (error == Failure::bad_chunk || error == Failure::bad_chunk_extension) {
-    return {400, "the chunks of the request body are malformed"};
   }
   if (error == Failure::bad_version) {
     const size_t at = request_line.rfind(" HTTP/");
@@ -53,6 +49,8 @@ class RequestReader::Parser final : public beast::http::basic_parser<true> {
  public:
   IncomingRequest incoming;
   std::optional<Refusal> refusal;  // of a request that is well-formed for Beast
+  bool chunked = false;
+  std::uint64_t length = 0;  // of the body, if it is not in chunks
 
  private:
   using field = beast::http::field;
@@ -93,7 +91,6 @@ class RequestReader::Parser final : public beast::http::basic_parser<true> {
   }
 
   void on_field_impl(field, string_view name, string_view value, error_code& error) override {
-    if (header_done_) return;  // trailers may not change what the header said
     incoming.request.headers.emplace_back(std::string(name), std::string(value));
     const std::string_view key = view(name), text = view(value);
     if (equal_ignoring_case(key, "host")) {
@@ -104,8 +101,8 @@ class RequestReader::Parser final : public beast::http::basic_parser<true> {
       if (++lengths_ > 1 || !digits) return refuse(400, "Content-Length is not one plain number", error);
     } else if (equal_ignoring_case(key, "transfer-encoding")) {
       if (++transfer_encodings_ > 1) return refuse(400, "Transfer-Encoding is given twice", error);
-      chunked_ = equal_ignoring_case(text, "chunked");
-      if (!chunked_) return refuse(501, "the only Transfer-Encoding understood here is chunked", error);
+      chunked = equal_ignoring_case(text, "chunked");
+      if (!chunked) return refuse(501, "the only Transfer-Encoding understood here is chunked", error);
     } else if (equal_ignoring_case(key, "expect")) {
       incoming.expects_continue = equal_ignoring_case(text, "100-continue");
       if (!incoming.expects_continue)
@@ -116,38 +113,32 @@ class RequestReader::Parser final : public beast::http::basic_parser<true> {
   }
 
   void on_header_impl(error_code& error) override {
-    header_done_ = true;
     if (lengths_ > 0 && transfer_encodings_ > 0) {
       return refuse(400, "Content-Length stands beside Transfer-Encoding", error);
     }
     if (incoming.http_1_0) {
       incoming.expects_continue = false;
-      if (chunked_) return refuse(400, "HTTP/1.0 has no Transfer-Encoding", error);
+      if (chunked) return refuse(400, "HTTP/1.0 has no Transfer-Encoding", error);
     } else if (hosts_ == 0) {
       return refuse(400, "an HTTP/1.1 request needs a Host header", error);
     }
     const std::string& method = incoming.request.method;
-    if (lengths_ == 0 && !chunked_ && (method == "POST" || method == "PUT" || method == "PATCH")) {
+    if (lengths_ == 0 && !chunked && (method == "POST" || method == "PUT" || method == "PATCH")) {
       return refuse(411, "this request needs a Content-Length or chunks", error);
     }
     incoming.keep_alive = keep_alive();
-    incoming.has_body = chunked_ || content_length().value_or(0) > 0;
+    length = content_length().value_or(0);
+    incoming.has_body = chunked || length > 0;
   }
 
+  // The parser is given the header only.
   void on_body_init_impl(const boost::optional<std::uint64_t>&, error_code&) override {}
-  std::size_t on_body_impl(string_view bytes, error_code&) override {
-    incoming.request.body.append(bytes.data(), bytes.size());
-    return bytes.size();
-  }
+  std::size_t on_body_impl(string_view, error_code&) override { return 0; }
   void on_chunk_header_impl(std::uint64_t, string_view, error_code&) override {}
-  std::size_t on_chunk_body_impl(std::uint64_t, string_view bytes, error_code&) override {
-    incoming.request.body.append(bytes.data(), bytes.size());
-    return bytes.size();
-  }
+  std::size_t on_chunk_body_impl(std::uint64_t, string_view, error_code&) override { return 0; }
   void on_response_impl(int, string_view, int, error_code&) override {}
   void on_finish_impl(error_code&) override {}
 
-  bool header_done_ = false, chunked_ = false;
   size_t hosts_ = 0, lengths_ = 0, transfer_encodings_ = 0;
 };
 
@@ -156,7 +147,6 @@ RequestReader::RequestReader(const RequestLimits& limits)
   constexpr size_t most = std::numeric_limits<std::uint32_t>::max();
   parser_->header_limit(static_cast<std::uint32_t>(std::min(limits.max_header_bytes, most)));
   parser_->body_limit(limits.max_body_bytes);
-  parser_->eager(true);
 }
 
 RequestReader::~RequestReader() = default;
@@ -242,21 +232,34 @@ size_t RequestReader::consume_header(std::string_view bytes) {
     const Refusal refusal = refusal_for(error, bytes.substr(0, bytes.find('\r')));
     refuse(refusal.status, refusal.message);
   } else {
-    state_ = parser_->is_done() ? State::complete : State::body;
+    state_ = parser_->incoming.has_body ? State::body : State::complete;
+    length_ = static_cast<size_t>(parser_->length);  // at most max_body_bytes
+    if (parser_->chunked) chunks_.emplace(limits_.max_body_bytes);
   }
   return skipped + length;
 }
 
 size_t RequestReader::consume_body(std::string_view bytes) {
-  boost::system::error_code error;
-  const size_t taken = parser_->put(net::const_buffer(bytes.data(), bytes.size()), error);
-  if (error && error != beast::http::error::need_more) {
-    const Refusal refusal = refusal_for(error, {});
-    refuse(refusal.status, refusal.message);
-  } else if (parser_->is_done()) {
-    state_ = State::complete;
-  } else if (bytes.size() - taken > max_chunk_line_bytes) {
-    refuse(400, "a chunk's size line or the trailers are too long");
+  std::string& body = incoming().request.body;
+  if (!chunks_) {
+    const size_t taken = std::min(bytes.size(), length_ - body.size());
+    body.append(bytes.substr(0, taken));
+    if (body.size() == length_) state_ = State::complete;
+    return taken;
+  }
+  const size_t taken = chunks_->consume(bytes, body);
+  switch (chunks_->state()) {
+    case ChunkReader::State::more:
+      break;
+    case ChunkReader::State::complete:
+      state_ = State::complete;
+      break;
+    case ChunkReader::State::malformed:
+      refuse(400, "the chunks of the request body are malformed");
+      break;
+    case ChunkReader::State::too_large:
+      refuse(413, too_large);
+      break;
   }
   return taken;
 }

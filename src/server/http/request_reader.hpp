@@ -3,9 +3,11 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "server/http/chunk_reader.hpp"
 #include "server/http/message.hpp"
 
 namespace ds4::server::http {
@@ -70,7 +72,9 @@ class RequestReader {
   State state_ = State::header;
   Refusal refusal_;
   bool started_ = false;
-  size_t empty_lines_ = 0;  // before the request
+  size_t length_ = 0;                  // of the body, if it is not in chunks
+  std::optional<ChunkReader> chunks_;  // if it is
+  size_t empty_lines_ = 0;             // before the request
   // Of the header seen so far: bytes that need no second look, where the current line begins, lines before
   // it.
   size_t scanned_ = 0, line_start_ = 0, lines_ = 0;

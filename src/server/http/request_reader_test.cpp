@@ -107,6 +107,11 @@ TEST(RequestReader, BodiesWithLengthAndInChunks) {
   EXPECT_TRUE(outcome.incoming.expects_continue);
   EXPECT_EQ(outcome.rest, "rest");
 
+  const Outcome no_chunks =
+      read_all_ways("POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n0");
+  EXPECT_EQ(no_chunks.state, State::complete);
+  EXPECT_EQ(no_chunks.rest, "0");
+
   const Outcome empty = read_all_ways("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
   EXPECT_EQ(empty.state, State::complete);
   EXPECT_FALSE(empty.incoming.has_body);
@@ -183,7 +188,8 @@ TEST(RequestReader, RefusesMalformedChunks) {
   const std::string post = "POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
   for (const char* body : {"x\r\nabc\r\n0\r\n\r\n", "3\r\nabcd\r\n0\r\n\r\n", "3 x\r\nabc\r\n0\r\n\r\n",
                            "-3\r\nabc\r\n", "3\nabc\r\n0\r\n\r\n", "11111111111111111\r\nabc", "\r\n\r\n\r\n",
-                           "0\r\nX\r\n\r\n", "0\r\nContent-Length: 3\r\n\r\n", "3;\r\nabc\r\n0\r\n\r\n"}) {
+                           "0\r\nX\r\n\r\n", "0\r\n X: folded\r\n\r\n", "3 \r\nabc\r\n0\r\n\r\n",
+                           "3\r\nabc\n0\r\n\r\n", "0\r\n: x\r\n\r\n", "3;\x01\r\nabc", ";\r\n"}) {
     const Outcome outcome = read_all_ways(post + body);
     EXPECT_EQ(outcome.state, State::refused) << body;
     EXPECT_EQ(outcome.status, 400) << body;

@@ -36,7 +36,7 @@ std::string standard_error_body(std::string_view message);
 struct AccessRecord {
   uint64_t id = 0;  // 0: was refused before it was a request
   std::string peer, method, path;
-  int status = 0;
+  int status = 0;  // 499: the client left before there was one
   size_t body_bytes_in = 0;
   uint64_t bytes_out = 0;                 // with headers and framing
   std::chrono::microseconds duration{0};  // from the complete request to the last byte handed to the system
