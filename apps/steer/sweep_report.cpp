@@ -14,7 +14,7 @@ namespace {
 
 using Value = std::function<double(const ScaleRow&)>;
 
-constexpr int width = 720, panel_height = 170, left = 80, right = 690, top = 60, gap = 40;
+constexpr int width = 720, panel_height = 170, left = 80, right = 690, top = 60, gap = 58;
 constexpr const char* colors[] = {"#2563eb", "#059669", "#dc2626"};
 
 double share_right(const ScaleRow& row) {
@@ -82,7 +82,7 @@ std::string sweep_csv(const std::vector<ScaleRow>& rows) {
 std::string sweep_chart(const std::vector<ScaleRow>& rows, const std::string& title) {
   const bool asked = std::any_of(rows.begin(), rows.end(), [](const ScaleRow& row) { return row.asked > 0; });
   const int panels = asked ? 3 : 2;
-  const int height = top + panels * (panel_height + gap) + 20;
+  const int height = top + panels * (panel_height + gap) - gap + 50;
   std::string svg = fmt::format(
       "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" "
       "height=\"{1}\" viewBox=\"0 0 {0} {1}\" font-family=\"system-ui, sans-serif\">\n"
@@ -93,7 +93,7 @@ std::string sweep_chart(const std::vector<ScaleRow>& rows, const std::string& ti
   svg += panel(rows, 1, "projection after steering, at the end of the prompt",
                [](const ScaleRow& row) { return row.projection; });
   if (asked) svg += panel(rows, 2, "right answers, percent", share_right);
-  svg += text_at((left + right) / 2.0, height - 6, "middle", 13, "scale");
+  svg += text_at((left + right) / 2.0, height - 8, "middle", 13, "scale");
   return svg + "</svg>\n";
 }
 

@@ -16,6 +16,7 @@ import xml.dom.minidom
 from cli_support import MODEL, TIMEOUT_S, main, run
 
 DS4 = os.environ.get("DS4_CLI_PROGRAM", "ds4")
+EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "steering")
 LAYERS, WIDTH = 6, 256
 QUESTIONS = ["What is the capital of France?", "What is the opposite of hot?", "What sound does the cow make?",
              "What is the currency of Japan?", "What is 12 + 7?", "Who wrote Hamlet?"]
@@ -165,6 +166,36 @@ class Steer(unittest.TestCase):
         self.assertEqual(chart.getElementsByTagName("text")[0].firstChild.data, "brief on Nano")
         panels = chart.getElementsByTagName("polyline")
         self.assertEqual([len(line.getAttribute("points").split()) for line in panels], [3, 3, 3])
+
+    def test_the_directions_of_the_documentation(self):
+        """The tables of docs/steering.md: longer and shorter answers of the bundled model, and both still right."""
+        prompts = {name: os.path.join(EXAMPLES, f"{name}.txt") for name in ("brief", "detail", "plain", "questions", "sums")}
+
+        def table(good, bad, *options, scales):
+            self.good_run("build", "--good", prompts[good], "--bad", prompts[bad], "--component", "attn", "--layers", "2",
+                          *options, "-o", self.path("d"))
+            result = {}
+            for asked in ("questions", "sums"):
+                self.good_run("sweep", "--direction", self.path("d.f32"), "--prompts", prompts[asked], "--scales", scales,
+                              "-n", "100", "-o", self.path("s"))
+                for row in csv.DictReader(io.StringIO(self.read("s.csv").decode())):
+                    share = int(row["right"]) / int(row["asked"])
+                    result[row["scale"], asked] = (float(row["words"]), share)
+            return result
+
+        style = table("brief", "detail", scales="-5,0,5")
+        for asked, longer, plain, shorter in (("questions", 11, 6.1, 2), ("sums", 20, 5, 1.2)):
+            self.assertGreater(style["-5", asked][0], longer)
+            self.assertAlmostEqual(style["0", asked][0], plain, delta=0.1)
+            self.assertLess(style["5", asked][0], shorter)
+            self.assertEqual(style["0", asked][1], 1)
+            self.assertGreater(min(share for _, share in style.values()), 0.9)
+        brief = table("brief", "plain", scales="3")
+        detail = table("plain", "detail", "--positions", "2", "--orthogonalize", scales="2")
+        for asked in ("questions", "sums"):
+            self.assertLess(brief["3", asked][0], 2)
+            self.assertGreater(detail["2", asked][0], 20)
+            self.assertGreater(min(brief["3", asked][1], detail["2", asked][1]), 0.9)
 
     def test_sweep_shows_answers(self):
         self.build("d")
