@@ -1,4 +1,5 @@
 // Removing a direction changes what is said: a model made by hand, the real program, prefill and decoding.
+// Built twice: DS4_TEST_BACKEND is "cpu" here and "cuda" in tests/cuda.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -16,17 +17,14 @@
 #include "ds4/chat.hpp"
 #include "ds4/engine.hpp"
 #include "support/alphabet_model.hpp"
+#include "support/loaded_model.hpp"
 
 namespace ds4 {
 namespace {
 
 using testing::alphabet_text;
 
-// "cpu" or "cuda".
-std::string backend_name() {
-  const char* name = std::getenv("DS4_TEST_BACKEND");
-  return name == nullptr ? "cpu" : name;
-}
+const std::string backend_name = DS4_TEST_BACKEND;
 
 std::string shouts(size_t count) {
   return std::string(count, '!');
@@ -36,7 +34,7 @@ class SteeringText : public ::testing::TestWithParam<Component> {
  protected:
   void SetUp() override {
     std::string why;
-    if (backend_name() == "cuda" && !cuda::available(&why)) GTEST_SKIP() << why;
+    if (backend_name == "cuda" && !cuda::available(&why)) GTEST_SKIP() << why;
     const std::string stem = fmt::format("{}alphabet_{}", ::testing::TempDir(), getpid());
     model = stem + ".gguf";
     direction = stem + ".f32";
@@ -51,6 +49,14 @@ class SteeringText : public ::testing::TestWithParam<Component> {
     std::filesystem::remove(direction);
   }
 
+  Engine open_engine() const {
+    EngineOptions options;
+    options.model_path = model;
+    options.steering_path = direction;
+    options.backend = backend_name == "cuda" ? BackendChoice::cuda : BackendChoice::cpu;
+    return testing::must(Engine::open(options));
+  }
+
   static SteeringScales scale(float own, float other = 0) {
     return GetParam() == Component::attention ? SteeringScales{own, other} : SteeringScales{other, own};
   }
@@ -61,7 +67,7 @@ class SteeringText : public ::testing::TestWithParam<Component> {
     EXPECT_NE(program, nullptr) << "DS4_PROGRAM names the program to run";
     if (program == nullptr) return "";
     const std::string command = fmt::format("'{}' -m '{}' --backend {} --temp 0 --nothink -n 16 -p '{}' {}",
-                                            program, model, backend_name(), prompt, arguments);
+                                            program, model, backend_name, prompt, arguments);
     FILE* pipe = popen(command.c_str(), "r");
     std::string text;
     for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) text += static_cast<char>(c);
@@ -98,59 +104,58 @@ TEST_P(SteeringText, LongPromptsInPieces) {
   }
 }
 
-// The session of the library, steered while it evaluates the prompt or while it decodes.
+// The session of the library, steered while it evaluates the prompt or while it decodes. A GPU takes prompts
+// of up to 16 tokens through the kernels of decoding and longer ones through those of prefill.
 TEST_P(SteeringText, PrefillAndDecodingAreSteeredApart) {
-  EngineOptions options;
-  options.model_path = model;
-  options.steering_path = direction;
-  options.backend = backend_name() == "cuda" ? BackendChoice::cuda : BackendChoice::cpu;
-  const auto engine = Engine::open(options);
-  ASSERT_TRUE(engine) << engine.error().message;
-  const Tokenizer& tokenizer = engine->tokenizer();
-  const auto prompt =
-      render_chat({{.role = Role::user, .content = "hi"}}, {.think = ThinkMode::none}).encode(tokenizer);
-  const auto answer = [&](const SteeringScales& prefill, const SteeringScales& decoding) {
-    auto session = engine->create_session(64);
-    session->set_steering(prefill);
-    EXPECT_TRUE(session->sync(prompt));
-    session->set_steering(decoding);
-    Rng unused(1);
-    std::string text;
-    for (int i = 0; i < 6; ++i) {
-      const auto tokens = session->generate({.temperature = 0}, unused, 1);
-      EXPECT_TRUE(tokens) << tokens.error().message;
-      text += tokenizer.decode(tokens->front());
-    }
-    return text;
-  };
-  EXPECT_EQ(answer({}, {}), "!!!!!!");
-  EXPECT_EQ(answer(scale(1), {}), "a!!!!!");
-  EXPECT_EQ(answer({}, scale(1)), "!abcde");
-  EXPECT_EQ(answer(scale(1), scale(1)), "abcdef");
+  const Engine engine = open_engine();
+  const Tokenizer& tokenizer = engine.tokenizer();
+  for (const std::string& message : {std::string("hi"), std::string(300, 'x')}) {
+    const auto prompt =
+        render_chat({{.role = Role::user, .content = message}}, {.think = ThinkMode::none}).encode(tokenizer);
+    EXPECT_EQ(prompt.size() > 16, message.size() > 16);
+    const auto answer = [&](const SteeringScales& prefill, const SteeringScales& decoding) {
+      auto session = engine.create_session(512);
+      session->set_steering(prefill);
+      EXPECT_TRUE(session->sync(prompt));
+      session->set_steering(decoding);
+      Rng unused(1);
+      std::string text;
+      for (int i = 0; i < 6; ++i) {
+        const auto tokens = session->generate({.temperature = 0}, unused, 1);
+        EXPECT_TRUE(tokens) << tokens.error().message;
+        text += tokenizer.decode(tokens->front());
+      }
+      return text;
+    };
+    EXPECT_EQ(answer({}, {}), "!!!!!!");
+    EXPECT_EQ(answer(scale(1), {}), "a!!!!!");
+    EXPECT_EQ(answer({}, scale(1)), "!abcde");
+    EXPECT_EQ(answer(scale(1), scale(1)), "abcdef");
+    EXPECT_EQ(answer(scale(0, 1), scale(0, 1)), "!!!!!!");
+  }
 }
 
 // Capture, by which directions are found, sees the direction whether or not it is removed afterwards.
 TEST_P(SteeringText, CaptureFindsTheDirection) {
-  EngineOptions options;
-  options.model_path = model;
-  options.steering_path = direction;
-  options.backend = backend_name() == "cuda" ? BackendChoice::cuda : BackendChoice::cpu;
-  const auto engine = Engine::open(options);
-  ASSERT_TRUE(engine) << engine.error().message;
-  const size_t width = engine->info().width, layer = GetParam() == Component::attention ? 1 : 4;
+  const Engine engine = open_engine();
+  const size_t width = engine.info().width, layer = GetParam() == Component::attention ? 1 : 4;
   const std::vector<float> directions = testing::alphabet_directions(GetParam());
-  auto session = engine->create_session(64);
-  for (const float own : {0.0f, 1.0f}) {
-    session->set_steering(scale(own));
-    const auto captured = session->capture(std::vector<Token>{0, 100, 101}, GetParam(), 1);
-    ASSERT_TRUE(captured) << captured.error().message;
-    double along = 0, all = 0;
-    for (size_t i = layer * width; i < (layer + 1) * width; ++i) {
-      along += double{(*captured)[i]} * directions[i];
-      all += double{(*captured)[i]} * (*captured)[i];
+  auto session = engine.create_session(512);
+  for (const size_t length : {3u, 300u}) {
+    for (const float own : {0.0f, 1.0f}) {
+      session->set_steering(scale(own));
+      std::vector<Token> tokens(length, 101);
+      tokens[0] = 0;
+      const auto captured = session->capture(tokens, GetParam(), 1);
+      ASSERT_TRUE(captured) << captured.error().message;
+      double along = 0, all = 0;
+      for (size_t i = layer * width; i < (layer + 1) * width; ++i) {
+        along += double{(*captured)[i]} * directions[i];
+        all += double{(*captured)[i]} * (*captured)[i];
+      }
+      EXPECT_GT(along, 3);
+      EXPECT_GT(along * along / all, 0.9);
     }
-    EXPECT_GT(along, 3);
-    EXPECT_GT(along * along / all, 0.9);
   }
 }
 
