@@ -1,6 +1,7 @@
 // Constrained decoding: which tokens may come next in one reply.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -42,6 +43,7 @@ class Constraint {
   std::shared_ptr<MaskCache> cache_;
   Stacks stacks_;
   std::vector<Configuration> configurations_;
+  size_t frames_before_cleaning_ = 256;
   bool complete_ = false, ended_ = false;
 };
 

@@ -20,7 +20,7 @@ struct ToolSignature {
 
 /// The texts that may be written. Immutable; may be shared by threads. What a schema asks for and cannot be
 /// had is an error whose message names the field, the keyword and the place:
-/// "response_format: the schema keyword 'not' at /properties/a is not supported".
+/// "response_format: the schema keyword 'not' is not supported at /properties/a".
 class Grammar {
  public:
   /// Any JSON object.

@@ -4,7 +4,6 @@
 
 namespace ds4 {
 namespace text {
-namespace {
 
 std::string escape_attribute(std::string_view text) {
   std::string result;
@@ -29,6 +28,8 @@ std::string escape_attribute(std::string_view text) {
   }
   return result;
 }
+
+namespace {
 
 void append_parameter(PromptBuilder& prompt, std::string_view name, bool is_string, std::string_view value) {
   prompt.trusted("<｜DSML｜parameter name=\"");

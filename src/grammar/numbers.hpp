@@ -1,0 +1,35 @@
+// Numbers as JSON writes them, by their bounds and divisors, as automata over digits.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "grammar/dfa.hpp"
+
+namespace ds4::grammar {
+
+/// Digits before the point, and behind it, that a number may have; an exponent has one or two.
+inline constexpr uint32_t kMostDigits = 20;
+
+struct Bound {
+  std::string decimal;  // "-12.5": no exponent
+  bool exclusive = false;
+};
+
+struct NumberRules {
+  bool integer = false;
+  std::vector<Bound> least, most;  // all of them hold
+  /// Integers only; at most kMostDivisor.
+  std::optional<uint32_t> multiple_of;
+
+  bool free() const { return least.empty() && most.empty() && !multiple_of; }
+};
+
+inline constexpr uint32_t kMostDivisor = 1000;
+
+/// With bounds or a divisor, numbers are written without an exponent and zero without a sign.
+std::optional<Dfa> dfa_of_numbers(const NumberRules& rules);
+
+}  // namespace ds4::grammar
