@@ -166,6 +166,7 @@ TEST(JsonSchema, Arrays) {
                 {"[1,2]", "[1, 2, 3]"}, {"[]", "[1]", "[1,2,3,4]", "[1,2,]", "[1,\"a\"]"});
   expect_schema(R"({"type":"array","items":{"type":"integer"},"maxItems":0})", {"[]", "[ ]"}, {"[1]"});
   expect_schema(R"({"type":"array","maxItems":1})", {"[]", "[[]]"}, {"[1,1]"});
+  expect_schema(R"({"type":"array","items":{"type":"integer"}})", {"[]", "[1,2]"}, {"[1,]", "[1, ]", "[,]"});
   expect_schema(R"({"type":"array","prefixItems":[{"type":"integer"},{"type":"string"}],"items":false})",
                 {"[]", "[1]", R"([1,"a"])"}, {R"(["a"])", R"([1,"a",2])", "[1,]"});
   expect_schema(R"({"type":"array","prefixItems":[{"type":"integer"}],"items":{"type":"null"},"minItems":3})",

@@ -270,13 +270,15 @@ Result<void> SchemaCompiler::emit_array(const Branch& array, uint32_t start) {
   const uint32_t comma = builder_.add_state();
   const bool counts = least_commas > 0 || most_commas != kUnlimited;
   if (counts) builder_.set_counter_range(behind, least_commas, most_commas);
-  builder_.add_jump(before_item, {.target = value(array.item_schemas), .return_to = behind, .deeper = true});
+  const uint32_t item = builder_.add_state();
+  builder_.add_jump(before_item, {.target = item});
+  builder_.add_jump(item, {.target = value(array.item_schemas), .return_to = behind, .deeper = true});
   builder_.add_edge(behind, {.target = comma,
                              .limit = most_commas,
                              .first = ',',
                              .last = ',',
                              .guard = counts ? Guard::below : Guard::none});
-  builder_.call(comma, rules_.white_space(), before_item);
+  builder_.call(comma, rules_.white_space(), item);
   builder_.add_jump(behind, {.target = rules_.white_space(),
                              .return_to = closing,
                              .limit = least_commas,
