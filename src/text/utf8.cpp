@@ -26,6 +26,19 @@ CodePoint code_point_at(std::string_view text, size_t position) {
   return {value, static_cast<uint32_t>(length)};
 }
 
+bool is_utf8(std::string_view text) {
+  for (size_t i = 0; i < text.size();) {
+    if (static_cast<unsigned char>(text[i]) < 0x80) {
+      ++i;
+      continue;
+    }
+    const CodePoint point = code_point_at(text, i);
+    if (point.value == kInvalidByte) return false;
+    i += point.length_bytes;
+  }
+  return true;
+}
+
 void append_utf8(std::string& text, char32_t value) {
   const auto put = [&](char32_t byte) { text.push_back(static_cast<char>(byte)); };
   if (value < 0x80) {

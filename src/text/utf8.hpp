@@ -20,6 +20,9 @@ inline constexpr char32_t kInvalidByte = 0xFFFFFFFF;
 /// Precondition: position < text.size().
 CodePoint code_point_at(std::string_view text, size_t position);
 
+/// No byte of the text is a kInvalidByte.
+bool is_utf8(std::string_view text);
+
 /// Precondition: value is a Unicode scalar value.
 void append_utf8(std::string& text, char32_t value);
 

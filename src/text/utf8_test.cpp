@@ -27,7 +27,10 @@ TEST(Utf8, BadBytesAreCharactersOfTheirOwn) {
     const CodePoint c = code_point_at(bytes, 0);
     EXPECT_EQ(c.value, kInvalidByte);
     EXPECT_EQ(c.length_bytes, 1u);
+    EXPECT_FALSE(is_utf8("a" + bytes));
   }
+  EXPECT_TRUE(is_utf8(""));
+  EXPECT_TRUE(is_utf8("a\xC3\xA9\xE4\xB8\xAD\xF0\x9F\xA6\x86"));
 }
 
 TEST(CharacterClass, FollowsGeneralCategories) {

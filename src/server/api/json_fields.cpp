@@ -42,19 +42,6 @@ const char* refusal_by_size(std::string_view text) {
   return nullptr;
 }
 
-bool is_utf8(std::string_view text) {
-  for (size_t i = 0; i < text.size();) {
-    if (static_cast<unsigned char>(text[i]) < 0x80) {
-      ++i;
-      continue;
-    }
-    const text::CodePoint point = text::code_point_at(text, i);
-    if (point.value == text::kInvalidByte) return false;
-    i += point.length_bytes;
-  }
-  return true;
-}
-
 std::optional<double> to_number(std::string_view text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -127,7 +114,7 @@ std::optional<JsonValue> parse_body(std::string_view body, FieldErrors& errors) 
   const auto end = text::json_value_end(body, begin);
   if (!end) return refuse("is not well-formed JSON");
   const std::string_view text = body.substr(begin, *end - begin);
-  if (!is_utf8(text)) return refuse("is not valid UTF-8");
+  if (!text::is_utf8(text)) return refuse("is not valid UTF-8");
   return JsonValue(text);
 }
 

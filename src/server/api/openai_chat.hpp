@@ -31,7 +31,7 @@ void read_chat_tools(const Fields& body, GenerationRequest& request);
 ResponseFormat read_response_format(const Fields& body);
 
 /// Writes the events of one request into the exchange.
-std::shared_ptr<EventSink> make_chat_reply(OpenAiReplyOptions options,
+std::shared_ptr<EventSink> make_chat_reply(const OpenAiReplyOptions& options,
                                            std::shared_ptr<http::Exchange> exchange);
 
 void handle_chat_completions(const http::Request& request, std::shared_ptr<http::Exchange> exchange,

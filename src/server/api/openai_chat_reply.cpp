@@ -61,7 +61,7 @@ struct Choice {
 
 class ChatReply final : public OpenAiReply {
  public:
-  ChatReply(OpenAiReplyOptions options, std::shared_ptr<http::Exchange> exchange)
+  ChatReply(const OpenAiReplyOptions& options, std::shared_ptr<http::Exchange> exchange)
       : OpenAiReply(options, std::move(exchange), "messages",
                     options.stream ? "chat.completion.chunk" : "chat.completion"),
         choices_(options.choices) {}
@@ -211,9 +211,9 @@ std::string ChatReply::choice_json(size_t index, std::string_view delta, const G
 
 }  // namespace
 
-std::shared_ptr<EventSink> make_chat_reply(OpenAiReplyOptions options,
+std::shared_ptr<EventSink> make_chat_reply(const OpenAiReplyOptions& options,
                                            std::shared_ptr<http::Exchange> exchange) {
-  return std::make_shared<ChatReply>(std::move(options), std::move(exchange));
+  return std::make_shared<ChatReply>(options, std::move(exchange));
 }
 
 }  // namespace ds4::server::api

@@ -163,8 +163,8 @@ void handle_chat_completions(const http::Request& request, std::shared_ptr<http:
   FieldErrors errors;
   ChatRequest chat = read_chat_request(request, generator.info(), errors);
   if (errors) return exchange->respond(openai_error_response(errors.first()));
-  auto options = reply_options("chatcmpl-", chat.generation, chat.stream, chat.include_usage);
-  generator.submit(std::move(chat.generation), make_chat_reply(std::move(options), std::move(exchange)));
+  const auto options = reply_options("chatcmpl-", chat.generation, chat.stream, chat.include_usage);
+  generator.submit(std::move(chat.generation), make_chat_reply(options, std::move(exchange)));
 }
 
 }  // namespace ds4::server::api

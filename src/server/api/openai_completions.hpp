@@ -22,7 +22,7 @@ CompletionRequest read_completion_request(const http::Request& request, const Se
                                           FieldErrors& errors);
 
 /// Writes the events of one request into the exchange.
-std::shared_ptr<EventSink> make_completion_reply(OpenAiReplyOptions options,
+std::shared_ptr<EventSink> make_completion_reply(const OpenAiReplyOptions& options,
                                                  std::shared_ptr<http::Exchange> exchange);
 
 void handle_completions(const http::Request& request, std::shared_ptr<http::Exchange> exchange,

@@ -20,16 +20,10 @@ size_t count_characters(std::string_view text) {
 
 /// A token in a text: parts of characters in the spelling of OpenAI, bytes:\xe2\x80.
 std::string token_text(std::string_view bytes) {
-  for (size_t i = 0; i < bytes.size();) {
-    const text::CodePoint point = text::code_point_at(bytes, i);
-    if (point.value == text::kInvalidByte) {
-      std::string spelled = "bytes:";
-      for (const char byte : bytes) spelled += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
-      return spelled;
-    }
-    i += point.length_bytes;
-  }
-  return std::string(bytes);
+  if (text::is_utf8(bytes)) return std::string(bytes);
+  std::string spelled = "bytes:";
+  for (const char byte : bytes) spelled += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
+  return spelled;
 }
 
 /// `"logprobs":{...}` of tokens that follow `offset` characters of the choice's text.
@@ -71,7 +65,7 @@ struct Choice {
 
 class CompletionReply final : public OpenAiReply {
  public:
-  CompletionReply(OpenAiReplyOptions options, std::shared_ptr<http::Exchange> exchange)
+  CompletionReply(const OpenAiReplyOptions& options, std::shared_ptr<http::Exchange> exchange)
       : OpenAiReply(options, std::move(exchange), "prompt", "text_completion"), choices_(options.choices) {}
 
  private:
@@ -122,9 +116,9 @@ class CompletionReply final : public OpenAiReply {
 
 }  // namespace
 
-std::shared_ptr<EventSink> make_completion_reply(OpenAiReplyOptions options,
+std::shared_ptr<EventSink> make_completion_reply(const OpenAiReplyOptions& options,
                                                  std::shared_ptr<http::Exchange> exchange) {
-  return std::make_shared<CompletionReply>(std::move(options), std::move(exchange));
+  return std::make_shared<CompletionReply>(options, std::move(exchange));
 }
 
 }  // namespace ds4::server::api

@@ -82,9 +82,9 @@ void handle_completions(const http::Request& request, std::shared_ptr<http::Exch
   FieldErrors errors;
   CompletionRequest completion = read_completion_request(request, generator.info(), errors);
   if (errors) return exchange->respond(openai_error_response(errors.first()));
-  auto options = reply_options("cmpl-", completion.generation, completion.stream, completion.include_usage);
-  generator.submit(std::move(completion.generation),
-                   make_completion_reply(std::move(options), std::move(exchange)));
+  const auto options =
+      reply_options("cmpl-", completion.generation, completion.stream, completion.include_usage);
+  generator.submit(std::move(completion.generation), make_completion_reply(options, std::move(exchange)));
 }
 
 }  // namespace ds4::server::api

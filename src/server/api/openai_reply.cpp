@@ -136,7 +136,7 @@ void OpenAiReply::finish(const GenerationEvent& done) {
   exchange_->end();
 }
 
-void OpenAiReply::fail(RequestError error) {
+void OpenAiReply::fail(const RequestError& error) {
   ended_ = true;
   if (!begun_) return exchange_->respond(openai_error_response(error));
   exchange_->write("event: error\ndata: " + openai_error(error) + "\n\n");

@@ -72,7 +72,7 @@ class OpenAiReply : public EventSink {
  private:
   void begin();
   void finish(const GenerationEvent& done);
-  void fail(RequestError error);
+  void fail(const RequestError& error);
   JsonWriter envelope() const;
   std::string chunk(const std::string& choice) const;
 

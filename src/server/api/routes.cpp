@@ -1,0 +1,105 @@
+#include "server/api/routes.hpp"
+
+#include <string_view>
+
+#include "server/api/error_body.hpp"
+#include "server/api/models.hpp"
+#include "server/api/openai_chat.hpp"
+#include "server/api/openai_completions.hpp"
+#include "server/api/service.hpp"
+
+namespace ds4::server::api {
+namespace {
+
+struct Route {
+  const char* method;
+  const char* path;            // without /v1
+  GeneratingHandler generate;  // or
+  PlainHandler answer;
+};
+
+http::Response handle_health(const http::Request& /*request*/, Generator& /*generator*/) {
+  return answer_health();
+}
+
+constexpr Route kRoutes[] = {
+    {"POST", "/chat/completions", handle_chat_completions, nullptr},
+    {"POST", "/completions", handle_completions, nullptr},
+    {"GET", "/models", nullptr, answer_models},
+    {"GET", "/health", nullptr, handle_health},
+    {"GET", "/props", nullptr, answer_props},
+    {"POST", "/tokenize", nullptr, answer_tokenize},
+    {"POST", "/detokenize", nullptr, answer_detokenize},
+};
+constexpr std::string_view kModelPrefix = "/models/";
+constexpr std::string_view kMetricsPath = "/metrics";
+
+/// The path as the table has it.
+std::string_view normalised(std::string_view path) {
+  if (path.starts_with("/v1/")) path.remove_prefix(3);
+  while (path.size() > 1 && path.back() == '/') path.remove_suffix(1);
+  return path;
+}
+
+http::Response error_response(const http::Request& request, int status, std::string_view message) {
+  http::Response response;
+  response.status = status;
+  response.body = error_body_for_path(request.path, status, message);
+  return response;
+}
+
+/// 204 for OPTIONS, 405 for others that the path does not take.
+http::Response wrong_method(const http::Request& request, const std::string& allowed) {
+  http::Response response;
+  if (request.method == "OPTIONS") {
+    response.status = 204;
+    response.content_type.clear();
+  } else {
+    response = error_response(request, 405, "this endpoint takes " + allowed + " only");
+  }
+  response.headers.emplace_back("Allow", allowed + ", OPTIONS");
+  return response;
+}
+
+std::string allowed_methods(std::string_view method) {
+  return method == "GET" ? "GET, HEAD" : std::string(method);
+}
+
+http::Response metrics_response(const std::function<std::string()>& metrics) {
+  http::Response response;
+  response.content_type = "text/plain; version=0.0.4; charset=utf-8";
+  response.body = metrics();
+  return response;
+}
+
+}  // namespace
+
+Routes::Routes(Generator& generator, std::function<std::string()> metrics)
+    : generator_(&generator), metrics_(std::move(metrics)) {}
+
+void Routes::handle(const http::Request& request, std::shared_ptr<http::Exchange> exchange) const {
+  const std::string_view path = normalised(request.path);
+  for (const Route& route : kRoutes) {
+    if (path != route.path) continue;
+    if (request.method != route.method) {
+      return exchange->respond(wrong_method(request, allowed_methods(route.method)));
+    }
+    if (route.answer != nullptr) return exchange->respond(route.answer(request, *generator_));
+    return route.generate(request, std::move(exchange), *generator_);
+  }
+  const bool model = path.starts_with(kModelPrefix);
+  if (model || (path == kMetricsPath && metrics_)) {
+    if (request.method != "GET") return exchange->respond(wrong_method(request, allowed_methods("GET")));
+    if (model) return exchange->respond(answer_model(path.substr(kModelPrefix.size()), generator_->info()));
+    return exchange->respond(metrics_response(metrics_));
+  }
+  if (request.method == "OPTIONS") return exchange->respond(wrong_method(request, "GET, HEAD, POST"));
+  exchange->respond(error_response(request, 404, "unknown endpoint"));
+}
+
+std::optional<http::Response> Routes::answer_inline(const http::Request& request) {
+  if (request.method != "GET" || normalised(request.path) != "/health") return std::nullopt;
+  return answer_health();
+}
+
+}  // namespace ds4::server::api
