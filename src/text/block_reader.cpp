@@ -253,6 +253,9 @@ bool BlockReader::follows_value(std::string_view text, bool& partial) const {
 
 /// Whether the value ends where `text` begins, with '<'.
 BlockReader::ValueEnd BlockReader::value_end(std::string_view text) const {
+  const bool in_json_string = place_ == Place::json && !json_failed_ && json_.in_string();
+  // The first of two brackets is the last byte of a value rather than a slip.
+  if ((place_ == Place::string || in_json_string) && text.starts_with("<<")) return {};
   const TagMatch match = match_tag(text);
   if (match.state == TagMatch::State::partial) return {End::partial};
   const DsmlTag& tag = match.tag;
@@ -260,7 +263,6 @@ BlockReader::ValueEnd BlockReader::value_end(std::string_view text) const {
   const std::string_view spelling = text.substr(0, tag.length);
   const bool exact =
       spelling == value_close_ || (family_ == TagFamily::sentinel && spelling == kParameterEnd);
-  const bool in_json_string = place_ == Place::json && !json_failed_ && json_.in_string();
   if (exact && !in_json_string) return {End::found, tag.length, true};
   bool partial = false;
   if (follows_value(text.substr(tag.length), partial)) return {End::found, tag.length, exact};

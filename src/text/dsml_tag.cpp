@@ -154,9 +154,9 @@ void AttributeReader::end_attribute() {
 AttributeReader::State AttributeReader::feed(char c) {
   const bool space = c == ' ' || c == '\t' || c == '\r' || c == '\n';
   const bool quote = c == '"' || c == '\'';
+  // Written as an entity in names; here it shows that a quote or the bracket was lost.
+  if (c == '<') return State::bad;
   if (place_ == Place::quoted) {
-    // A lost closing quote must not swallow the rest of the block.
-    if (c == '\n') return State::bad;
     if (c == quote_) {
       end_attribute();
     } else {
@@ -164,7 +164,6 @@ AttributeReader::State AttributeReader::feed(char c) {
     }
     return State::reading;
   }
-  if (c == '<') return State::bad;
   if (place_ == Place::unquoted && (space || c == '>')) end_attribute();
   if (c == '>') {
     if (place_ == Place::before_value) return State::bad;

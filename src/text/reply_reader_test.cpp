@@ -7,6 +7,7 @@
 #include <random>
 
 #include "ds4/chat.hpp"
+#include "text/json_text.hpp"
 #include "text/test_reply_cases.hpp"
 #include "text/utf8.hpp"
 
@@ -415,6 +416,64 @@ TEST(ReplyReader, RandomRepliesDoNotDependOnTheSplit) {
   }
 }
 
+/// Whatever a call holds, written and read back it is the same.
+TEST(ReplyReader, WhatIsWrittenIsReadBack) {
+  const std::vector<std::string> pieces = {"</｜DSML｜parameter>",
+                                           "</DSML｜parameter>",
+                                           "</parameter>",
+                                           "</｜DSML｜param",
+                                           "<",
+                                           "</",
+                                           "&lt;",
+                                           "&amp;",
+                                           "&",
+                                           "<think>",
+                                           "</think>",
+                                           "\n",
+                                           " ",
+                                           "\"",
+                                           "\\",
+                                           "{",
+                                           "}]",
+                                           "世",
+                                           "🙂",
+                                           "text",
+                                           "<<EOF",
+                                           "\t",
+                                           "<｜DSML｜tool_calls>"};
+  std::mt19937 random(8);
+  const auto any_text = [&] {
+    std::string text;
+    for (size_t count = random() % 12; count > 0; --count) text += pieces[random() % pieces.size()];
+    return text;
+  };
+  for (int round = 0; round < 2000; ++round) {
+    std::vector<ToolCall> calls;
+    for (size_t count = 1 + random() % 3; count > 0; --count) {
+      std::string arguments = "{";
+      for (size_t i = random() % 4; i > 0; --i) {
+        if (arguments.size() > 1) arguments += ",";
+        arguments += json_quote("k" + std::to_string(i) + any_text()) + ":";
+        const std::string text = json_quote(any_text());
+        // The writer spells the closing tag otherwise inside JSON.
+        const bool list = random() % 2 == 0 && text.find("</｜DSML｜parameter>") == std::string::npos;
+        arguments += list ? "[" + text + ",{" + text + ":1.50}]" : text;
+      }
+      calls.push_back({"", "f&\"<" + std::to_string(count), arguments + "}"});
+    }
+    const std::string text = "Text" + render_tool_calls(calls);
+    SCOPED_TRACE(text);
+    const Reading reading = read_parts({std::string_view(text)}, {});
+    EXPECT_EQ(reading.reply.content, "Text");
+    EXPECT_FALSE(reading.reply.malformed_tools || reading.reply.repaired_tools);
+    ASSERT_EQ(reading.reply.tool_calls.size(), calls.size());
+    for (size_t i = 0; i < calls.size(); ++i) {
+      ASSERT_EQ(reading.reply.tool_calls[i].name, calls[i].name);
+      ASSERT_EQ(reading.reply.tool_calls[i].arguments, calls[i].arguments);
+    }
+  }
+}
+
 /// Replies of a megabyte, one byte at a time.
 TEST(ReplyReader, TimeIsLinear) {
   const auto repeated = [](std::string_view piece) {
@@ -445,6 +504,7 @@ TEST(ReplyReader, TimeIsLinear) {
     ReplyReader reader({text[0] != '`', true});
     for (const char c : text) reader.push({&c, 1});
     reader.finish(false);
+    parse_reply(text, text[0] != '`', true);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     // Some 0.1 s on one core, more with sanitizers; quadratic time would be minutes.
     EXPECT_LT(seconds.count(), 8.0) << text.substr(0, 100);
