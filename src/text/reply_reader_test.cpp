@@ -259,6 +259,13 @@ TEST(ReplyReader, ADroppedCallIsAnnounced) {
   EXPECT_EQ(reader.result().tool_fault_reason, "The value of parameter \"k\" of \"f\" is not valid JSON.");
 }
 
+TEST(ReplyReader, ALostQuoteDoesNotReachIntoTheNextTag) {
+  ReplyReader reader({false, true});
+  EXPECT_TRUE(
+      reader.push(with_sentinel("<{}tool_calls><{}invoke name=\"f>\n<{}parameter name=\"k\" >v")).empty());
+  EXPECT_TRUE(reader.block_broken());
+}
+
 TEST(ReplyReader, ReplaysOnlyWhatIsWellFormed) {
   const auto block_of = [](const std::string& text) {
     return parse_reply(with_sentinel(text), false, true).tool_block;
@@ -308,6 +315,12 @@ TEST(ReplyReader, SamplingPhases) {
     text += part;
     EXPECT_EQ(reader.phase(), phase) << text;
   }
+  ReplyReader misspelled({false, true});
+  misspelled.push(with_sentinel(
+      "<{}tool_calls><{}invoke name=\"f\"><{}parameter name=\"k\" string=\"true\">ls</DSML｜parameter>"));
+  EXPECT_EQ(misspelled.phase(), kStructure) << "whether the value ends is open";
+  misspelled.push(" x");
+  EXPECT_EQ(misspelled.phase(), kPayload);
   ReplyReader without_tools({false, false});
   without_tools.push("<｜DSML｜tool_calls>");
   EXPECT_EQ(without_tools.phase(), kFree);
