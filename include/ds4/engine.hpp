@@ -88,6 +88,7 @@ class Engine {
   Result<std::vector<Result<void>>> eval_batch(std::span<const BatchRow> rows) const;
 
  private:
+  friend struct EngineAccess;
   std::shared_ptr<const struct EngineImpl> impl_;
   explicit Engine(std::shared_ptr<const struct EngineImpl> impl);
 };

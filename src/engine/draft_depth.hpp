@@ -26,15 +26,22 @@ class DraftDepth {
     size_t count = 0;
     void add(double observation);
   };
+  /// Seconds of something that is done again and again. The first time is left out, since it prepares what
+  /// later ones use (a GPU's graph for that number of rows); a hiccup counts as a few times the mean.
+  struct Cost : Mean {
+    bool prepared = false;
+    void observe(double seconds);
+  };
   double verify_estimate(size_t rows) const;
   size_t best_depth() const;
 
   size_t depth_;
   bool adaptive_;
-  Mean plain_, draft_;                            // seconds of a plain step, of one draft
-  std::array<Mean, max_draft_depth + 2> verify_;  // seconds, by rows
+  Cost plain_, draft_;                            // of a plain step, of one draft
+  std::array<Cost, max_draft_depth + 2> verify_;  // by rows
   std::array<Mean, max_draft_depth> right_;       // share of right ones among drafts whose predecessors were
   size_t pause_ = 0, until_try_ = 0;              // plain steps between tries, and still to go
+  size_t since_plain_ = 0;                        // draft steps
 };
 
 }  // namespace ds4

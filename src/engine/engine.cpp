@@ -131,7 +131,7 @@ Result<MemoryPlan> plan(const EngineOptions& options) {
   return plan;
 }
 
-Result<EngineImpl> load(const EngineOptions& options) {
+Result<EngineImpl> load(const EngineOptions& options, const BackendWrapper& wrap) {
   if (options.prefill_chunk == 0 || options.prefill_chunk > max_prefill_chunk) {
     return fail(ErrorCode::invalid_argument, "prefill chunk {} is outside 1..{}", options.prefill_chunk,
                 max_prefill_chunk);
@@ -162,6 +162,7 @@ Result<EngineImpl> load(const EngineOptions& options) {
     }
   }
   DS4_ASSIGN(auto backend, make_backend(shape, weights, drafter.pointer(), directions.values, options));
+  if (wrap) backend = wrap(std::move(backend));
   ModelInfo info = describe(shape, file, backend->info());
   info.steering = !directions.values.empty();
   info.steering_component = directions.component;
@@ -182,8 +183,12 @@ Result<MemoryPlan> Engine::plan_memory(const EngineOptions& options) {
 }
 
 Result<Engine> Engine::open(const EngineOptions& options) {
+  return EngineAccess::open(options, {});
+}
+
+Result<Engine> EngineAccess::open(const EngineOptions& options, const BackendWrapper& wrap) {
   return catch_bad_alloc("a model", [&]() -> Result<Engine> {
-    DS4_ASSIGN(EngineImpl impl, load(options));
+    DS4_ASSIGN(EngineImpl impl, load(options, wrap));
     return Engine(std::make_shared<const EngineImpl>(std::move(impl)));
   });
 }

@@ -1,6 +1,7 @@
 // What an Engine owns; sessions share it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,6 +22,16 @@ struct EngineImpl {
   ModelInfo info;
   uint32_t prefill_chunk = 0;
   model::DecodeTraffic traffic;
+};
+
+/// Makes another backend of the one that was opened.
+using BackendWrapper =
+    std::function<std::unique_ptr<backend::Backend>(std::unique_ptr<backend::Backend> opened)>;
+
+/// For tests and measurements, which look at what an engine asks of its backend, or answer in its place.
+struct EngineAccess {
+  /// Engine::open() with the backend that `wrap` returns; an empty `wrap` changes nothing.
+  static Result<Engine> open(const EngineOptions& options, const BackendWrapper& wrap);
 };
 
 }  // namespace ds4
