@@ -13,13 +13,14 @@
 
 #include "ds4/engine.hpp"
 #include "ds4/sampling.hpp"
-#include "support/loaded_model.hpp"
 #include "support/nano_prompts.hpp"
+#include "support/session_checks.hpp"
 #include "support/tested_device.hpp"
 
 namespace ds4 {
 namespace {
 
+using testing::logits_of;
 using testing::must;
 
 constexpr size_t deepest = 4, reply_tokens = 128;
@@ -50,11 +51,6 @@ struct Reply {
   std::vector<Token> tokens;
   std::vector<float> logits;  // after the last
 };
-
-std::vector<float> logits_of(const Session& session) {
-  const auto logits = must(session.logits());
-  return {logits.begin(), logits.end()};
-}
 
 class SpeculatedRepliesTest : public testing::DeviceTest {
  protected:

@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <span>
 #include <string>
@@ -19,6 +18,16 @@ inline constexpr bool on_gpu = true;
 inline constexpr bool on_gpu = false;
 #endif
 inline constexpr BackendChoice tested_backend = on_gpu ? BackendChoice::cuda : BackendChoice::cpu;
+
+/// Distance of a from b, relative to b.
+inline double relative_l2(std::span<const float> a, std::span<const float> b) {
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < b.size(); ++i) {
+    difference += (double{a[i]} - b[i]) * (double{a[i]} - b[i]);
+    norm += double{b[i]} * b[i];
+  }
+  return std::sqrt(difference / norm);
+}
 
 /// Skips its tests where there is no GPU to compute on.
 class DeviceTest : public ::testing::Test {
