@@ -139,6 +139,10 @@ class Session {
   std::optional<size_t> rewind_cost(size_t position) const;
   /// Forgets everything.
   void reset();
+  /// A further session with the state of this one after nearest_reachable(position) tokens, sharing what is
+  /// frozen; the two go on independently. Neither steering nor speculation is taken over. Errors:
+  /// out_of_memory.
+  Result<Session> fork(size_t position) const;
 
   Result<Snapshot> snapshot() const;
   Result<void> restore(const Snapshot& snapshot);

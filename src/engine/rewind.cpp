@@ -1,6 +1,7 @@
 // Going back to an earlier position of a session, and the states that it keeps for that.
 #include "backend/checks.hpp"
 #include "base/error.hpp"
+#include "base/out_of_memory.hpp"
 #include "engine/session_impl.hpp"
 
 namespace ds4 {
@@ -75,6 +76,27 @@ Result<void> Session::Impl::rewind(size_t target) {
   const std::vector<Token> kept(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(target));
   DS4_TRY(fall_back(target));
   return extend(kept, {});
+}
+
+Result<Session> Session::fork(size_t position) const {
+  return catch_bad_alloc("a copy of a session", [&]() -> Result<Session> {
+    const backend::Backend& device = *impl_->engine->backend;
+    DS4_ASSIGN(auto sequence, device.create_sequence());
+    auto copy = std::make_unique<Impl>(impl_->engine, std::move(sequence), impl_->context);
+    const size_t from = nearest_reachable(position);
+    if (from == 0) return Session(std::move(copy));
+    const Anchor* const anchor = impl_->anchors.find(from);
+    if (anchor != nullptr && anchor->position == from) {
+      DS4_TRY(device.restore(*copy->sequence, *anchor->image));
+    } else {
+      DS4_ASSIGN(const auto image, device.snapshot(*impl_->sequence));
+      DS4_TRY(device.restore(*copy->sequence, *image));
+    }
+    copy->tokens.assign(impl_->tokens.begin(), impl_->tokens.begin() + static_cast<ptrdiff_t>(from));
+    copy->anchors = impl_->anchors;
+    copy->anchors.truncate(from);
+    return Session(std::move(copy));
+  });
 }
 
 Result<void> Session::rewind(size_t position) {

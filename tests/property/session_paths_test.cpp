@@ -112,6 +112,37 @@ TEST_F(SessionPathsTest, RewindIsExact) {
   EXPECT_EQ(beyond.error().code, ErrorCode::invalid_argument);
 }
 
+TEST_F(SessionPathsTest, ForksGoOnIndependently) {
+  const Engine engine = open(256);
+  Session trunk = must(engine.create_session(4096));
+  const auto tokens = random_tokens(610, 21);
+  must(trunk.sync(std::span(tokens).first(600)));
+  for (size_t i = 600; i < tokens.size(); ++i) must(trunk.eval(tokens[i]));
+  const std::vector<float> before = logits_of(trunk);
+
+  Session present = must(trunk.fork(5000));
+  EXPECT_EQ(present.position(), tokens.size());
+  EXPECT_EQ(logits_of(present), before);
+  Session branch = must(trunk.fork(550));
+  EXPECT_EQ(branch.position(), 512u);
+  auto other = tokens;
+  other.resize(560);
+  other.back() = 9;
+  EXPECT_EQ(must(branch.sync(other)).reused, 512u);
+  EXPECT_EQ(logits_of(branch), fresh(engine, other));
+  // A fork has the states to go back to that its origin has.
+  EXPECT_EQ(branch.nearest_reachable(300), 256u);
+  must(present.rewind(300));
+  EXPECT_EQ(logits_of(present), fresh(engine, std::span(tokens).first(300)));
+
+  EXPECT_EQ(must(trunk.fork(100)).position(), 0u);
+  EXPECT_EQ(logits_of(trunk), before);
+  must(trunk.eval(3));
+  other = tokens;
+  other.push_back(3);
+  EXPECT_EQ(logits_of(trunk), fresh(engine, other));
+}
+
 TEST_F(SessionPathsTest, RewindFarFromAnyAnchorSaysWhereItCanGo) {
   const Engine engine = open(128);
   Session session = must(engine.create_session(8192));
