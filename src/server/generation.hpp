@@ -30,7 +30,8 @@ enum class ToolChoice {
 /// What the answer must look like.
 struct ResponseFormat {
   enum class Kind { text, json_object, json_schema } kind = Kind::text;
-  std::string schema;  // json_schema: raw JSON text
+  std::string schema;   // json_schema: raw JSON text
+  bool strict = false;  // json_schema: every property is written
 };
 
 struct Thinking {
@@ -38,7 +39,6 @@ struct Thinking {
   std::optional<size_t> budget_tokens;  // reasoning is brought to an end after this many tokens
 };
 
-/// A message with what the renderer needs beyond its text.
 struct GenerationRequest {
   enum class Kind {
     chat,        // `messages`
@@ -95,7 +95,7 @@ struct TokenAlternative {
   float logprob = 0;
 };
 /// One generated token, if log-probabilities were asked for.
-struct TokenScore {
+struct ScoredToken {
   std::string bytes;  // may be a part of a UTF-8 character
   float logprob = 0;
   std::vector<TokenAlternative> top;  // best first
@@ -124,7 +124,7 @@ struct GenerationEvent {
   size_t call = 0;
   std::string id;
   std::string text;
-  std::vector<TokenScore> scores;  // of the tokens whose text ends in this piece; reasoning and content only
+  std::vector<ScoredToken> scores;  // of the tokens whose text ends in this piece; reasoning and content only
   size_t done = 0, total = 0;
   FinishReason finish = FinishReason::stop;
   std::optional<std::string> stop_sequence;  // the stop string that ended the answer
@@ -142,8 +142,8 @@ class EventSink {
   virtual bool gone() const = 0;
 };
 
-/// How the names of reasoning efforts map to what the model was trained with, which differs between checkpoints
-/// and cannot be read from a file (docs/chat.md).
+/// How the names of reasoning efforts map to what the model was trained with, which differs between
+/// checkpoints and cannot be read from a file (docs/chat.md).
 enum class EffortProfile { preview, release_0731 };
 
 /// What the programs and the model lists tell about the server.

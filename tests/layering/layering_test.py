@@ -34,6 +34,7 @@ APP_EXTRA = {
     "eval": {"base"},
     "plot": {"base"},
     "quantize": {"base", "format", "text", "model"},
+    "server": {"base", "server", "server/http"},
     "steer": {"base"},
 }
 SOURCE_SUFFIXES = (".cpp", ".hpp", ".cu", ".cuh", ".h")

@@ -15,9 +15,9 @@ void write_token(JsonWriter& json, std::string_view bytes, float logprob) {
   json.end_array();
 }
 
-void write_scores(JsonWriter& json, const std::vector<TokenScore>& scores) {
+void write_scores(JsonWriter& json, const std::vector<ScoredToken>& scores) {
   json.begin_array();
-  for (const TokenScore& score : scores) {
+  for (const ScoredToken& score : scores) {
     json.begin_object();
     write_token(json, score.bytes, score.logprob);
     json.key("top_logprobs").begin_array();
@@ -32,8 +32,8 @@ void write_scores(JsonWriter& json, const std::vector<TokenScore>& scores) {
 }
 
 /// `"logprobs":...` if there are scores.
-void write_logprobs(JsonWriter& json, const std::vector<TokenScore>& content,
-                    const std::vector<TokenScore>& reasoning) {
+void write_logprobs(JsonWriter& json, const std::vector<ScoredToken>& content,
+                    const std::vector<ScoredToken>& reasoning) {
   if (content.empty() && reasoning.empty()) return;
   json.key("logprobs").begin_object();
   if (!content.empty() || reasoning.empty()) write_scores(json.key("content"), content);
@@ -50,7 +50,7 @@ struct Call {
 struct Choice {
   std::string content, reasoning;
   std::vector<Call> calls;
-  std::vector<TokenScore> content_scores, reasoning_scores;
+  std::vector<ScoredToken> content_scores, reasoning_scores;
   GenerationEvent finished;
 
   Call& call(size_t index) {
@@ -197,7 +197,7 @@ std::string ChatReply::choice_json(size_t index, std::string_view delta, const G
   JsonWriter json;
   json.begin_object().member("index", index).key("delta").raw(delta);
   if (text != nullptr) {
-    const std::vector<TokenScore> none;
+    const std::vector<ScoredToken> none;
     const bool reasoning = text->kind == Event::reasoning;
     write_logprobs(json, reasoning ? none : text->scores, reasoning ? text->scores : none);
   }

@@ -27,16 +27,16 @@ std::string token_text(std::string_view bytes) {
 }
 
 /// `"logprobs":{...}` of tokens that follow `offset` characters of the choice's text.
-void write_logprobs(JsonWriter& json, const std::vector<TokenScore>& scores, size_t offset,
+void write_logprobs(JsonWriter& json, const std::vector<ScoredToken>& scores, size_t offset,
                     bool alternatives) {
   json.key("logprobs").begin_object().key("tokens").begin_array();
-  for (const TokenScore& score : scores) json.string(token_text(score.bytes));
+  for (const ScoredToken& score : scores) json.string(token_text(score.bytes));
   json.end_array().key("token_logprobs").begin_array();
-  for (const TokenScore& score : scores) write_logprob(json, score.logprob);
+  for (const ScoredToken& score : scores) write_logprob(json, score.logprob);
   json.end_array().key("top_logprobs");
   if (alternatives) {
     json.begin_array();
-    for (const TokenScore& score : scores) {
+    for (const ScoredToken& score : scores) {
       json.begin_object();
       for (const TokenAlternative& other : score.top) {
         json.key(token_text(other.bytes));
@@ -49,7 +49,7 @@ void write_logprobs(JsonWriter& json, const std::vector<TokenScore>& scores, siz
     json.null();
   }
   json.key("text_offset").begin_array();
-  for (const TokenScore& score : scores) {
+  for (const ScoredToken& score : scores) {
     json.integer(offset);
     offset += count_characters(score.bytes);
   }
@@ -58,7 +58,7 @@ void write_logprobs(JsonWriter& json, const std::vector<TokenScore>& scores, siz
 
 struct Choice {
   std::string text;
-  std::vector<TokenScore> scores;
+  std::vector<ScoredToken> scores;
   size_t characters = 0;  // of the tokens whose scores were streamed
   GenerationEvent finished;
 };
@@ -91,14 +91,14 @@ class CompletionReply final : public OpenAiReply {
     } else if (event.kind == Event::content || event.kind == Event::reasoning) {
       if (event.text.empty() && event.scores.empty()) return;
       send_choice(choice_json(event.choice, event.text, event.scores, choice.characters, nullptr));
-      for (const TokenScore& score : event.scores) choice.characters += count_characters(score.bytes);
+      for (const ScoredToken& score : event.scores) choice.characters += count_characters(score.bytes);
     }
   }
 
   void stream_begin() override {}
   std::string keepalive_choice() const override { return choice_json(0, "", {}, 0, nullptr); }
 
-  std::string choice_json(size_t index, std::string_view text, const std::vector<TokenScore>& scores,
+  std::string choice_json(size_t index, std::string_view text, const std::vector<ScoredToken>& scores,
                           size_t offset, const GenerationEvent* finished) const {
     JsonWriter json;
     json.begin_object().member("text", text).member("index", index);

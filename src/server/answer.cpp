@@ -1,0 +1,193 @@
+#include "server/answer.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace ds4::server {
+namespace {
+
+using Kind = GenerationEvent::Kind;
+
+// Put into the reasoning when its tokens run out: the engine's words, in the voice of the model.
+constexpr std::string_view kNudge =
+    "I have thought about this long enough and should now come to my answer.\n";
+constexpr size_t most_room_tokens = 1024;
+
+text::ReplyReaderOptions reader_options(const AnswerOptions& options) {
+  return {.think = options.split && options.thinking, .tools = options.tools};
+}
+
+}  // namespace
+
+size_t thinking_limit(std::optional<size_t> budget, size_t max_tokens) {
+  const size_t room = std::min(most_room_tokens, max_tokens / 4);
+  return std::max<size_t>(1, std::min(budget.value_or(max_tokens), max_tokens - room));
+}
+
+Answer::Answer(const Tokenizer& tokenizer, AnswerOptions options, size_t choice, uint64_t seed)
+    : tokenizer_(tokenizer),
+      options_(std::move(options)),
+      choice_(choice),
+      rng_(seed),
+      reader_(reader_options(options_)),
+      stops_(options_.stop),
+      guard_(options_.thinking_tokens) {}
+
+std::optional<Token> Answer::forced() const {
+  return forced_.empty() ? std::nullopt : std::optional(forced_.front());
+}
+
+SamplingParams Answer::sampling() const {
+  SamplingParams params = options_.sampling;
+  if (options_.tools && reader_.phase() == text::SamplingPhase::structure) params.temperature = 0;
+  return params;
+}
+
+std::span<const uint64_t> Answer::mask() {
+  if (!constrained()) return {};
+  mask_.resize((tokenizer_.vocabulary_size() + 63) / 64);
+  options_.constraint->allowed(mask_);
+  return mask_;
+}
+
+size_t Answer::free_tokens() const {
+  if (!forced_.empty() || options_.constraint) return 1;
+  if (options_.tools && options_.sampling.temperature > 0) return 1;
+  const size_t left = options_.max_tokens - tokens_.size();
+  return in_reasoning() ? std::min(left, guard_.free_tokens()) : left;
+}
+
+bool Answer::ends_reply(Token token) const {
+  const SpecialTokens& special = tokenizer_.special();
+  return token == special.eos || token == special.bos || token == special.user;
+}
+
+bool Answer::accept(Token token, std::optional<ScoredToken> score) {
+  if (!forced_.empty()) forced_.pop_front();
+  if (ends_reply(token)) {
+    if (options_.constraint && in_reasoning()) {
+      // The model forgot to close its reasoning, and what was asked for is still to come.
+      forced_.push_back(tokenizer_.special().think_close);
+      return true;
+    }
+    end(FinishReason::stop, false, {});
+    return false;
+  }
+  if (constrained() && !options_.constraint->accept(token)) {
+    end(FinishReason::error, true,
+        {.status = 500, .type = "server_error", .message = "a token outside of the grammar was chosen"});
+    return false;
+  }
+  const std::string bytes = tokenizer_.decode(token);
+  const bool reasoning = in_reasoning();
+  tokens_.push_back(token);
+  reasoning_tokens_ += reasoning ? 1 : 0;
+  if (score) scores_.push_back(std::move(*score));
+  publish(reader_.push(bytes));
+  if (reasoning) guard_reasoning(token, bytes);
+  if (stops_.hit()) {
+    end(FinishReason::stop, true, {});
+  } else if (reader_.block_closed()) {
+    end(FinishReason::tool_calls, false, {});
+  } else if (reader_.block_broken()) {
+    end(FinishReason::stop, false, {});
+  } else if (tokens_.size() >= options_.max_tokens) {
+    end(FinishReason::length, true, {});
+  }
+  return !finished_;
+}
+
+void Answer::guard_reasoning(Token token, const std::string& bytes) {
+  if (!in_reasoning()) return;
+  switch (guard_.accept(token, bytes.ends_with('\n'))) {
+    case ThinkingGuard::Action::none:
+      break;
+    case ThinkingGuard::Action::nudge:
+      for (const Token word : tokenizer_.encode_plain(kNudge)) forced_.push_back(word);
+      break;
+    case ThinkingGuard::Action::close:
+      looped_ = guard_.looped();
+      forced_.assign(1, tokenizer_.special().think_close);
+      break;
+  }
+}
+
+void Answer::publish(std::vector<text::ReplyEvent> events) {
+  for (text::ReplyEvent& event : events) {
+    switch (event.kind) {
+      case text::ReplyEvent::Kind::reasoning:
+        publish_text(Kind::reasoning, std::move(event.text));
+        break;
+      case text::ReplyEvent::Kind::content: {
+        std::string shown = stops_.push(event.text);
+        if (!shown.empty()) publish_text(Kind::content, std::move(shown));
+        break;
+      }
+      default:
+        if (!stops_.hit()) publish_call(std::move(event));
+        break;
+    }
+  }
+}
+
+void Answer::publish_text(Kind kind, std::string text) {
+  GenerationEvent& event = add(kind);
+  event.text = std::move(text);
+  event.scores = std::exchange(scores_, {});
+}
+
+void Answer::publish_call(text::ReplyEvent&& event) {
+  using From = text::ReplyEvent::Kind;
+  if (event.kind == From::block_end) return;
+  if (event.kind == From::call_begin) {
+    // What was held back while it might have become a stop string can be none any more.
+    if (std::string held = stops_.flush(); !held.empty()) publish_text(Kind::content, std::move(held));
+    scores_.clear();
+    begun_ids_.resize(event.call + 1);
+    arguments_.resize(event.call + 1);
+    begun_ids_[event.call] = options_.new_call_id();
+    GenerationEvent& begin = add(Kind::call_begin);
+    begin.call = event.call;
+    begin.id = begun_ids_[event.call];
+    begin.text = std::move(event.text);
+    return;
+  }
+  GenerationEvent& added = add(event.kind == From::call_arguments ? Kind::call_arguments
+                               : event.kind == From::call_end     ? Kind::call_end
+                                                                  : Kind::call_dropped);
+  added.call = event.call;
+  if (event.kind == From::call_arguments) arguments_[event.call] += event.text;
+  added.text = event.kind == From::call_end ? arguments_[event.call] : std::move(event.text);
+  if (event.kind == From::call_end) call_ids_.push_back(begun_ids_[event.call]);
+}
+
+void Answer::finish(FinishReason reason, RequestError error) {
+  if (!finished_) end(reason, true, std::move(error));
+}
+
+void Answer::end(FinishReason reason, bool cut, RequestError error) {
+  publish(reader_.finish(cut));
+  if (std::string held = stops_.flush(); !held.empty()) publish_text(Kind::content, std::move(held));
+  if (reason == FinishReason::stop && !call_ids_.empty()) reason = FinishReason::tool_calls;
+  finished_ = true;
+  reason_ = reason;
+  GenerationEvent& event = add(Kind::finished);
+  event.finish = reason;
+  event.stop_sequence = stops_.hit();
+  event.reasoning_complete = !in_reasoning();
+  event.error = std::move(error);
+  event.scores = std::exchange(scores_, {});
+}
+
+GenerationEvent& Answer::add(Kind kind) {
+  events_.emplace_back();
+  events_.back().kind = kind;
+  events_.back().choice = choice_;
+  return events_.back();
+}
+
+std::vector<GenerationEvent> Answer::take_events() {
+  return std::exchange(events_, {});
+}
+
+}  // namespace ds4::server

@@ -1,0 +1,67 @@
+#include "server/job.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace ds4::server {
+namespace {
+
+// Passes of up to this many tokens are computed as decoding is.
+constexpr size_t short_piece_tokens = 16;
+
+double seconds(Job::Clock::time_point from, Job::Clock::time_point to) {
+  return std::max(0.0, std::chrono::duration<double>(to - from).count());
+}
+
+std::string kind_name(GenerationRequest::Kind kind) {
+  switch (kind) {
+    case GenerationRequest::Kind::chat:
+      return "chat";
+    case GenerationRequest::Kind::completion:
+      return "completion";
+    case GenerationRequest::Kind::infill:
+      return "infill";
+  }
+  return "";
+}
+
+}  // namespace
+
+size_t prefill_end(size_t done, size_t total, size_t quantum) {
+  const size_t before_last = total - 1;
+  if (done >= before_last) return total;
+  const size_t end = std::min(before_last, done + std::max(quantum, short_piece_tokens + 1));
+  return before_last - end <= short_piece_tokens ? before_last : end;
+}
+
+RequestRecord make_record(const Job& job, std::string outcome, std::string error,
+                          const Tokenizer& tokenizer) {
+  RequestRecord record;
+  record.id = job.id;
+  record.kind = kind_name(job.request.kind);
+  record.model = job.request.model;
+  record.prompt = job.prompt.text;
+  record.body = job.request.body;
+  record.usage = job.usage;
+  record.miss = job.lease.miss;
+  record.continued_text = job.lease.by_text;
+  record.diverged_at = job.lease.diverged_at;
+  record.outcome = std::move(outcome);
+  record.error = std::move(error);
+  if (!job.choices.empty()) record.generated = tokenizer.decode(job.choices.front().answer.tokens());
+  for (const Choice& choice : job.choices) {
+    record.tool_calls += choice.answer.call_ids().size();
+    record.tools_malformed = record.tools_malformed || choice.answer.reply().malformed_tools;
+    record.tools_repaired = record.tools_repaired || choice.answer.reply().repaired_tools;
+    record.thinking_looped = record.thinking_looped || choice.answer.looped();
+  }
+  const auto now = Job::Clock::now();
+  const auto taken = job.taken == Job::Clock::time_point() ? now : job.taken;
+  const auto answered = job.answered == Job::Clock::time_point() ? now : job.answered;
+  record.queue_seconds = seconds(job.submitted, taken);
+  record.prefill_seconds = seconds(taken, answered);
+  record.decode_seconds = seconds(answered, now);
+  return record;
+}
+
+}  // namespace ds4::server

@@ -1,0 +1,437 @@
+#include "server/scheduler.hpp"
+
+#include <fmt/format.h>
+#include <openssl/rand.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace ds4::server {
+namespace {
+
+using Kind = GenerationEvent::Kind;
+
+// How long one slice of a prompt may keep the others waiting.
+constexpr double slice_seconds_alone = 1.0, slice_seconds_shared = 0.2;
+constexpr size_t least_quantum_tokens = 32;
+constexpr std::chrono::milliseconds progress_interval{500};
+
+RequestError shutting_down() {
+  return {.status = 503, .type = "server_error", .message = "the server is shutting down"};
+}
+
+RequestError engine_error(const Error& error) {
+  const bool memory = error.code == ErrorCode::out_of_memory;
+  return {.status = memory ? 503 : 500, .type = "server_error", .message = error.message};
+}
+
+GenerationEvent make_event(Kind kind) {
+  GenerationEvent event;
+  event.kind = kind;
+  return event;
+}
+
+}  // namespace
+
+SchedulerMetrics::SchedulerMetrics(Metrics& metrics)
+    : all(metrics),
+      waiting(metrics.gauge("ds4_requests_waiting", "Requests in the queue.")),
+      running(metrics.gauge("ds4_requests_running", "Requests being answered.")),
+      sessions(metrics.gauge("ds4_sessions", "Conversations kept in memory.")),
+      state_bytes(metrics.gauge("ds4_session_state_bytes", "Memory of their states.")),
+      evictions(metrics.counter("ds4_session_evictions_total", "Conversations given up for others.")),
+      prompt_tokens(metrics.counter("ds4_prompt_tokens_total", "Tokens of prompts.")),
+      cached_tokens(metrics.counter("ds4_prompt_tokens_cached_total", "Of those, not computed again.")),
+      generated_tokens(metrics.counter("ds4_generation_tokens_total", "Tokens generated.")),
+      decode_steps(metrics.counter("ds4_decode_steps_total", "Passes that gave at least one token.")),
+      queue_seconds(metrics.histogram("ds4_request_queue_seconds", "From arrival to being taken up.",
+                                      {0.01, 0.1, 1, 10, 60, 600})),
+      first_token_seconds(metrics.histogram("ds4_time_to_first_token_seconds",
+                                            "From arrival to the first token.",
+                                            {0.05, 0.1, 0.5, 1, 5, 10, 60, 600})),
+      token_seconds(metrics.histogram("ds4_time_per_output_token_seconds", "Mean over an answer.",
+                                      {0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5})),
+      batch_rows(metrics.histogram("ds4_decode_batch_rows", "Answers per pass.", {1, 2, 4, 8, 16})) {}
+
+void SchedulerMetrics::record(const RequestRecord& record) {
+  const auto count = [&](std::string_view name, std::string_view help, const std::string& labels) {
+    all.counter(name, help, labels).add();
+  };
+  count("ds4_requests_total", "Requests that are over.",
+        fmt::format("kind=\"{}\",outcome=\"{}\"", record.kind, record.outcome));
+  count("ds4_prompt_cache_total", "Requests by why not everything of the nearest conversation was continued.",
+        fmt::format("miss=\"{}\"", miss_name(record.miss)));
+  if (record.tools_malformed) count("ds4_tool_calls_malformed_total", "Answers with unreadable calls.", "");
+  if (record.tools_repaired) count("ds4_tool_calls_repaired_total", "Answers with calls made good.", "");
+  if (record.thinking_looped) count("ds4_thinking_loops_total", "Reasoning that went round in circles.", "");
+  prompt_tokens.add(static_cast<double>(record.usage.prompt_tokens));
+  cached_tokens.add(static_cast<double>(record.usage.cached_tokens));
+  queue_seconds.observe(record.queue_seconds);
+  if (record.usage.completion_tokens > 0) {
+    first_token_seconds.observe(record.queue_seconds + record.prefill_seconds);
+    token_seconds.observe(record.decode_seconds / static_cast<double>(record.usage.completion_tokens));
+  }
+}
+
+Scheduler::Scheduler(const Engine& engine, ServerInfo info, SchedulerOptions options, Metrics& metrics)
+    : engine_(engine),
+      info_(std::move(info)),
+      options_(std::move(options)),
+      metrics_(metrics),
+      memory_(options_.memory),
+      pool_(engine, options_.pool),
+      thread_([this] { run(); }) {}
+
+Scheduler::~Scheduler() {
+  stop();
+}
+
+void Scheduler::refuse() {
+  const std::lock_guard lock(mutex_);
+  refusing_ = true;
+}
+
+bool Scheduler::wait_idle(std::chrono::milliseconds timeout) {
+  std::unique_lock lock(mutex_);
+  return idle_.wait_for(lock, timeout, [&] { return queue_.empty() && running_ == 0; });
+}
+
+void Scheduler::stop() {
+  refuse();
+  stopping_ = true;
+  wake_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Scheduler::run() {
+  while (!stopping_) {
+    {
+      std::unique_lock lock(mutex_);
+      const auto work = [&] { return stopping_ || !queue_.empty() || !jobs_.empty(); };
+      wake_.wait(lock, work);
+    }
+    admit();
+    drop_abandoned();
+    prefill_slice();
+    decode_step();
+    update_gauges();
+  }
+  admit();
+  while (!jobs_.empty()) fail_job(*jobs_.front(), shutting_down());
+  update_gauges();
+}
+
+void Scheduler::update_gauges() {
+  const std::lock_guard lock(mutex_);
+  running_ = jobs_.size();
+  metrics_.waiting.set(static_cast<double>(queue_.size()));
+  metrics_.running.set(static_cast<double>(running_));
+  metrics_.sessions.set(static_cast<double>(pool_.kept()));
+  metrics_.state_bytes.set(static_cast<double>(pool_.state_bytes()));
+  metrics_.evictions.set(static_cast<double>(pool_.evictions()));
+  if (queue_.empty() && running_ == 0) idle_.notify_all();
+}
+
+// Takes up requests in the order of their arrival as long as all answers fit one pass.
+void Scheduler::admit() {
+  while (true) {
+    std::unique_ptr<Job> job;
+    {
+      const std::lock_guard lock(mutex_);
+      size_t rows = 0;
+      for (const auto& running : jobs_) rows += running->request.choices;
+      if (queue_.empty()) return;
+      if (!stopping_ && rows + queue_.front()->request.choices > max_batch_rows) return;
+      job = std::move(queue_.front());
+      queue_.pop_front();
+      running_ = jobs_.size() + 1;
+    }
+    jobs_.push_back(std::move(job));
+    Job& taken = *jobs_.back();
+    taken.taken = Clock::now();
+    if (stopping_ || taken.sink->gone()) continue;
+    start(taken);
+  }
+}
+
+void Scheduler::start(Job& job) {
+  auto lease = pool_.acquire(job.prompt, job.request.conversation, job.request.side);
+  if (!lease) {
+    fail_job(job, engine_error(lease.error()));
+    return;
+  }
+  job.lease = std::move(*lease);
+  job.session().set_speculation(options_.speculation);
+  job.session().set_steering(options_.steering);
+  job.usage.prompt_tokens = job.lease.tokens.size();
+  job.usage.cached_tokens = job.session().nearest_reachable(job.lease.reusable);
+  GenerationEvent started = make_event(Kind::started);
+  started.usage = job.usage;
+  job.sink->on_event(started);
+}
+
+void Scheduler::drop_abandoned() {
+  for (auto job = jobs_.begin(); job != jobs_.end();) {
+    Job& present = **job++;
+    if (present.sink->gone()) retire(present, "cancelled", {});
+  }
+  std::vector<std::unique_ptr<Job>> left;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto gone = std::stable_partition(queue_.begin(), queue_.end(),
+                                            [](const auto& job) { return !job->sink->gone(); });
+    std::move(gone, queue_.end(), std::back_inserter(left));
+    queue_.erase(gone, queue_.end());
+  }
+  for (const auto& job : left) {
+    const RequestRecord record = make_record(*job, "cancelled", {}, tokenizer());
+    metrics_.record(record);
+    if (options_.on_request) options_.on_request(record);
+  }
+}
+
+size_t Scheduler::quantum() const {
+  const bool alone = jobs_.size() == 1;
+  const double limit = alone ? slice_seconds_alone : slice_seconds_shared;
+  const auto measured = static_cast<size_t>(tokens_per_second_ * limit);
+  return std::clamp<size_t>(measured, least_quantum_tokens, engine_.prefill_chunk());
+}
+
+// One prompt gets one slice; the next one's turn comes next time.
+void Scheduler::prefill_slice() {
+  const auto next = std::find_if(jobs_.begin(), jobs_.end(), [](const auto& job) { return !job->prefilled; });
+  if (next == jobs_.end()) return;
+  Job& job = **next;
+  jobs_.splice(jobs_.end(), jobs_, next);
+  sync_slice(job);
+}
+
+void Scheduler::sync_slice(Job& job) {
+  Session& session = job.session();
+  const std::vector<Token>& tokens = job.lease.tokens;
+  const size_t done = session.nearest_reachable(session.common_prefix(tokens));
+  const size_t end = prefill_end(done, tokens.size(), quantum());
+  SyncOptions control;
+  control.cancelled = [&] { return stopping_ || job.sink->gone(); };
+  control.on_progress = [&](size_t position, size_t) {
+    const auto now = Clock::now();
+    if (now - job.reported < progress_interval) return;
+    job.reported = now;
+    GenerationEvent progress = make_event(Kind::progress);
+    progress.done = position;
+    progress.total = tokens.size();
+    job.sink->on_event(progress);
+  };
+  const auto begin = Clock::now();
+  const auto synced = session.sync(std::span(tokens).first(end), control);
+  if (!synced) {
+    const bool cancelled = synced.error().code == ErrorCode::cancelled;
+    if (cancelled && !stopping_) return retire(job, "cancelled", {});
+    return fail_job(job, cancelled ? shutting_down() : engine_error(synced.error()));
+  }
+  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  if (end - done >= least_quantum_tokens && seconds > 0) {
+    const double rate = static_cast<double>(end - done) / seconds;
+    tokens_per_second_ = tokens_per_second_ == 0 ? rate : 0.5 * (tokens_per_second_ + rate);
+  }
+  // Here a reply without its reasoning, or another one, will begin.
+  if (end == tokens.size() - 1) static_cast<void>(session.keep_anchor());
+  if (end == tokens.size()) begin_answers(job);
+}
+
+void Scheduler::begin_answers(Job& job) {
+  job.prefilled = true;
+  job.answered = Clock::now();
+  AnswerOptions options;
+  options.thinking = job.prompt.thinking;
+  options.tools = job.request.kind == GenerationRequest::Kind::chat && !job.request.tools.empty() &&
+                  job.request.tool_choice != ToolChoice::none;
+  options.split = job.request.kind == GenerationRequest::Kind::chat;
+  options.sampling = job.request.sampling;
+  options.max_tokens = std::max<size_t>(1, job.max_tokens);
+  options.thinking_tokens = thinking_limit(job.request.thinking.budget_tokens, options.max_tokens);
+  options.stop = job.request.stop;
+  options.new_call_id = [this, prefix = job.request.tool_id_prefix] { return new_call_id(prefix); };
+  if (job.grammar) options.constraint.emplace(job.grammar, vocabulary_);
+  for (size_t i = 0; i < job.request.choices; ++i) {
+    std::shared_ptr<ResidentSession> resident = job.lease.resident;
+    if (i > 0) {
+      auto copy = pool_.copy(*job.lease.resident);
+      if (!copy) return fail_job(job, engine_error(copy.error()));
+      resident = std::move(*copy);
+      resident->session().set_steering(options_.steering);
+    }
+    job.choices.push_back({Answer(tokenizer(), options, i, job.seed + i), std::move(resident)});
+  }
+  if (job.max_tokens > 0) return;
+  for (Choice& choice : job.choices) {
+    choice.answer.finish(FinishReason::length);
+    publish(job, choice);
+  }
+  finish_if_done(job);
+}
+
+// The next token of every answer, in as few passes as possible.
+void Scheduler::decode_step() {
+  std::vector<Choice*> rows;
+  std::vector<Job*> owners;
+  for (const auto& job : jobs_) {
+    for (Choice& choice : job->choices) {
+      if (choice.answer.finished()) continue;
+      rows.push_back(&choice);
+      owners.push_back(job.get());
+    }
+  }
+  if (rows.empty()) return;
+  metrics_.decode_steps.add();
+  metrics_.batch_rows.observe(static_cast<double>(rows.size()));
+  const bool alone = rows.size() == 1 && decode_alone(*owners[0], *rows[0]);
+  std::vector<Choice*> going;
+  for (size_t i = 0; i < rows.size() && !alone; ++i) {
+    Choice& choice = *rows[i];
+    std::optional<ScoredToken> score;
+    const auto token = pick(choice);
+    if (!token) {
+      const RequestError error = engine_error(token.error());
+      choice.answer.finish(FinishReason::error, error);
+      continue;
+    }
+    if (owners[i]->request.logprobs) score = score_token(choice, *token, owners[i]->request.top_logprobs);
+    const size_t before = choice.answer.tokens().size();
+    choice.answer.accept(*token, std::move(score));
+    const size_t taken = choice.answer.tokens().size() - before;
+    metrics_.generated_tokens.add(static_cast<double>(taken));
+    // The last token as well: the conversation goes on behind it.
+    if (taken > 0 && choice.resident->session().position() < options_.pool.context) going.push_back(&choice);
+  }
+  // Clients see the tokens before the next ones are computed.
+  for (size_t i = 0; i < rows.size(); ++i) publish(*owners[i], *rows[i]);
+  evaluate(going);
+  for (size_t i = 0; i < rows.size(); ++i) publish(*owners[i], *rows[i]);
+  std::sort(owners.begin(), owners.end());
+  owners.erase(std::unique(owners.begin(), owners.end()), owners.end());
+  for (Job* job : owners) finish_if_done(*job);
+}
+
+Result<Token> Scheduler::pick(Choice& choice) {
+  if (const auto forced = choice.answer.forced()) return *forced;
+  const Session& session = choice.resident->session();
+  const SamplingParams params = choice.answer.sampling();
+  const std::span<const uint64_t> mask = choice.answer.mask();
+  return mask.empty() ? session.sample(params, choice.answer.rng())
+                      : session.sample(params, choice.answer.rng(), mask);
+}
+
+std::optional<ScoredToken> Scheduler::score_token(const Choice& choice, Token token, size_t alternatives) {
+  const auto logits = choice.resident->session().logits();
+  if (!logits) return std::nullopt;
+  ScoredToken score{tokenizer().decode(token), token_logprob(*logits, token), {}};
+  for (const TokenLogprob& top : top_logprobs(*logits, alternatives)) {
+    score.top.push_back({tokenizer().decode(top.token), top.logprob});
+  }
+  return score;
+}
+
+// With drafts, several tokens at a time. False if this answer's tokens have to be looked at one by one.
+bool Scheduler::decode_alone(Job& job, Choice& choice) {
+  const bool drafts = engine_.info().drafter && options_.speculation.depth > 0;
+  if (!drafts || job.request.logprobs || choice.answer.free_tokens() < 2) return false;
+  const SpecialTokens& special = tokenizer().special();
+  const std::array<Token, 3> stops{special.eos, special.bos, special.user};
+  const auto tokens = choice.resident->session().generate(choice.answer.sampling(), choice.answer.rng(),
+                                                          choice.answer.free_tokens(), stops);
+  if (!tokens) {
+    choice.answer.finish(FinishReason::error, engine_error(tokens.error()));
+    return true;
+  }
+  metrics_.generated_tokens.add(static_cast<double>(tokens->size()));
+  for (const Token token : *tokens) {
+    if (!choice.answer.accept(token, std::nullopt)) break;
+  }
+  return true;
+}
+
+void Scheduler::evaluate(std::vector<Choice*>& rows) {
+  if (rows.empty()) return;
+  std::vector<BatchRow> batch;
+  for (Choice* choice : rows) {
+    batch.push_back({&choice->resident->session(), choice->answer.tokens().back()});
+  }
+  const auto results = engine_.eval_batch(batch);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (!results) {
+      rows[i]->answer.finish(FinishReason::error, engine_error(results.error()));
+    } else if (!(*results)[i]) {
+      rows[i]->answer.finish(FinishReason::error, engine_error((*results)[i].error()));
+    }
+  }
+}
+
+void Scheduler::publish(Job& job, Choice& choice) {
+  for (const GenerationEvent& event : choice.answer.take_events()) job.sink->on_event(event);
+}
+
+void Scheduler::finish_if_done(Job& job) {
+  for (const Choice& choice : job.choices) {
+    if (!choice.answer.finished()) return;
+  }
+  GenerationEvent done = make_event(Kind::done);
+  for (const Choice& choice : job.choices) {
+    job.usage.completion_tokens += choice.answer.tokens().size();
+    job.usage.reasoning_tokens += choice.answer.reasoning_tokens();
+    remember(job, choice);
+  }
+  done.usage = job.usage;
+  job.sink->on_event(done);
+  const FinishReason reason = job.choices.front().answer.finish_reason();
+  const char* outcome = reason == FinishReason::stop         ? "stop"
+                        : reason == FinishReason::length     ? "length"
+                        : reason == FinishReason::tool_calls ? "tool_calls"
+                                                             : "failed";
+  retire(job, outcome, {});
+}
+
+// What was sampled comes back in the client's words; the memory knows it by the ids of its calls and by the
+// transcript before it.
+void Scheduler::remember(const Job& job, const Choice& choice) {
+  const Answer& answer = choice.answer;
+  if (job.request.kind != GenerationRequest::Kind::chat || answer.hit_stop()) return;
+  if (answer.finish_reason() == FinishReason::error || answer.finish_reason() == FinishReason::length) return;
+  const auto reply =
+      sampled_reply(answer.tokens(), answer.reply().tool_block.size(), job.prompt.thinking, tokenizer());
+  if (reply == nullptr) return;
+  for (const std::string& id : answer.call_ids()) memory_.put(id, reply);
+  if (!answer.call_ids().empty()) return;
+  const TranscriptKeys keys = reply_keys(job.prompt.transcript, answer.reply().content);
+  memory_.put(keys.exact, reply);
+  memory_.put(keys.local, reply);
+}
+
+void Scheduler::fail_job(Job& job, RequestError error, std::string outcome) {
+  GenerationEvent failed = make_event(Kind::failed);
+  failed.error = error;
+  job.sink->on_event(failed);
+  retire(job, std::move(outcome), error.message);
+}
+
+void Scheduler::retire(Job& job, std::string outcome, std::string error) {
+  const RequestRecord record = make_record(job, std::move(outcome), std::move(error), tokenizer());
+  metrics_.record(record);
+  if (options_.on_request) options_.on_request(record);
+  for (size_t i = 1; i < job.choices.size(); ++i) pool_.release(job.choices[i].resident, false);
+  if (job.lease.resident) pool_.release(job.lease.resident, true);
+  jobs_.remove_if([&](const auto& candidate) { return candidate.get() == &job; });
+}
+
+std::string Scheduler::new_call_id(const std::string& prefix) {
+  while (true) {
+    std::array<unsigned char, 16> bytes{};
+    if (RAND_bytes(bytes.data(), static_cast<int>(bytes.size())) != 1) return prefix;
+    std::string id = prefix;
+    for (const unsigned char byte : bytes) id += fmt::format("{:02x}", byte);
+    if (!memory_.contains(id)) return id;
+  }
+}
+
+}  // namespace ds4::server

@@ -1,0 +1,116 @@
+// Answers requests with one model: which of them runs when, in which session, and together with which others.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "ds4/engine.hpp"
+#include "grammar/vocabulary_index.hpp"
+#include "server/generator.hpp"
+#include "server/job.hpp"
+#include "server/metrics.hpp"
+#include "server/prompt.hpp"
+#include "server/session_pool.hpp"
+
+namespace ds4::server {
+
+struct SchedulerOptions {
+  PoolLimits pool;
+  size_t queue_limit = 256;  // requests that wait; more are refused with 429
+  store::ReplyMemoryLimits memory;
+  SpeculationOptions speculation;
+  SteeringScales steering;
+  /// Called from the scheduler's thread when a request is over.
+  std::function<void(const RequestRecord&)> on_request;
+};
+
+/// Counts what happens; part of Metrics.
+struct SchedulerMetrics {
+  explicit SchedulerMetrics(Metrics& metrics);
+  void record(const RequestRecord& record);
+
+  Metrics& all;
+  Metric &waiting, &running, &sessions, &state_bytes, &evictions;
+  Metric &prompt_tokens, &cached_tokens, &generated_tokens, &decode_steps;
+  Histogram &queue_seconds, &first_token_seconds, &token_seconds, &batch_rows;
+};
+
+/// One thread does all the computing: slices of prompts in turn, and between two slices one step of all
+/// answers at once. The HTTP side calls submit() and count() from any thread.
+class Scheduler final : public Generator {
+ public:
+  /// `engine` and `metrics` must outlive it.
+  Scheduler(const Engine& engine, ServerInfo info, SchedulerOptions options, Metrics& metrics);
+  ~Scheduler() override;
+
+  void submit(GenerationRequest request, std::shared_ptr<EventSink> sink) override;
+  /// Sessions, answers and queue are left alone.
+  Count count(const GenerationRequest& request) const override;
+  const ServerInfo& info() const override { return info_; }
+  const Tokenizer& tokenizer() const override { return engine_.tokenizer(); }
+
+  /// No new requests from now on (503).
+  void refuse();
+  /// True once nothing waits or runs; false if that took longer than `timeout`.
+  bool wait_idle(std::chrono::milliseconds timeout);
+  /// Fails what is left, and ends the thread.
+  void stop();
+
+ private:
+  using Clock = Job::Clock;
+
+  Result<std::shared_ptr<const grammar::Grammar>> make_grammar(const GenerationRequest& request);
+
+  void run();
+  void admit();
+  void start(Job& job);
+  void drop_abandoned();
+  void prefill_slice();
+  void sync_slice(Job& job);
+  size_t quantum() const;  // tokens of a slice
+  void begin_answers(Job& job);
+  void decode_step();
+  bool decode_alone(Job& job, Choice& choice);
+  Result<Token> pick(Choice& choice);
+  std::optional<ScoredToken> score_token(const Choice& choice, Token token, size_t alternatives);
+  void evaluate(std::vector<Choice*>& rows);
+  void publish(Job& job, Choice& choice);
+  void fail_job(Job& job, RequestError error, std::string outcome = "failed");
+  void finish_if_done(Job& job);
+  void remember(const Job& job, const Choice& choice);
+  void retire(Job& job, std::string outcome, std::string error);
+  std::string new_call_id(const std::string& prefix);
+  void update_gauges();
+
+  const Engine& engine_;
+  const ServerInfo info_;
+  const SchedulerOptions options_;
+  SchedulerMetrics metrics_;
+  mutable SharedReplyMemory memory_;
+  SessionPool pool_;
+  std::shared_ptr<const grammar::VocabularyIndex> vocabulary_;  // made when first needed
+
+  std::mutex mutex_;  // guards the next group
+  std::condition_variable wake_, idle_;
+  std::deque<std::unique_ptr<Job>> queue_;
+  bool refusing_ = false;
+  size_t running_ = 0;
+  std::once_flag vocabulary_once_;
+
+  std::atomic<bool> stopping_{false};
+  std::atomic<uint64_t> last_id_{0};
+  std::list<std::unique_ptr<Job>> jobs_;  // the scheduler thread's own
+  double tokens_per_second_ = 0;          // of prefill, measured
+  std::thread thread_;
+};
+
+}  // namespace ds4::server
