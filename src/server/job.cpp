@@ -49,7 +49,10 @@ RequestRecord make_record(const Job& job, std::string outcome, std::string error
   record.outcome = std::move(outcome);
   record.error = std::move(error);
   if (!job.choices.empty()) record.generated = tokenizer.decode(job.choices.front().answer.tokens());
+  record.usage.completion_tokens = record.usage.reasoning_tokens = 0;
   for (const Choice& choice : job.choices) {
+    record.usage.completion_tokens += choice.answer.tokens().size();
+    record.usage.reasoning_tokens += choice.answer.reasoning_tokens();
     record.tool_calls += choice.answer.call_ids().size();
     record.tools_malformed = record.tools_malformed || choice.answer.reply().malformed_tools;
     record.tools_repaired = record.tools_repaired || choice.answer.reply().repaired_tools;
