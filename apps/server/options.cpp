@@ -58,7 +58,7 @@ constexpr auto access_rows = std::to_array<Row>({
     {Section::access, "", "--allowed-host", "NAME", "further name that requests may call this server by; * for any; may be repeated",
      [](Options& o, const std::string& v) { o.allowed_hosts.push_back(v); return Result<void>(); }},
     {Section::access, "", "--cors", nullptr, "let web pages from anywhere use this server",
-     [](Options& o, const std::string&) { o.cors_origin = "*"; return Result<void>(); }},
+     [](Options& o, const std::string&) { return set_path(o.cors_origin, "--cors", "*"); }},
     {Section::access, "", "--cors-origin", "ORIGIN", "let web pages of this origin use this server",
      [](Options& o, const std::string& v) { return set_path(o.cors_origin, "--cors-origin", v); }},
     {Section::access, "", "--tls-cert", "FILE", "certificate chain (PEM), with --tls-key: HTTPS",

@@ -12,8 +12,7 @@
 #include "base/error.hpp"
 #include "ds4/sampling.hpp"
 #include "engine/engine_impl.hpp"
-#include "model/shape.hpp"
-#include "model/weights.hpp"
+#include "format/gguf.hpp"
 #include "text/gguf_tokenizer.hpp"
 
 namespace ds4::testing {
@@ -236,26 +235,15 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& path) {
 
 Engine make_scripted_engine(const std::string& tokenizer_path, ScriptedOptions options,
                             ScriptedCounters* counters) {
-  format::GgufFile file = must(format::GgufFile::open(tokenizer_path));
-  Tokenizer tokenizer = must(ds4::load_tokenizer(file));
-  const model::ModelShape shape = must(model::read_shape(file, nullptr));
-  const model::ModelWeights weights = must(model::bind_weights(file, shape));
-  const auto vocabulary = static_cast<uint32_t>(tokenizer.vocabulary_size());
-  ModelInfo info;
-  info.name = info.variant = "Script";
-  info.backend = "script";
-  info.vocabulary = vocabulary;
-  info.max_context = 1 << 20;
-  auto made = std::make_shared<EngineImpl>(EngineImpl{
-      .file = std::move(file),
-      .mtp_file = std::nullopt,
-      .tokenizer = std::move(tokenizer),
-      .backend = std::make_unique<ScriptedBackend>(std::move(options), vocabulary, counters),
-      .info = std::move(info),
-      .prefill_chunk = 4096,
-      .traffic = model::DecodeTraffic(shape, weights),
-  });
-  return EngineAccess::make(std::move(made));
+  EngineOptions engine;
+  engine.model_path = tokenizer_path;
+  engine.backend = BackendChoice::cpu;
+  engine.threads = 1;
+  const auto vocabulary = static_cast<uint32_t>(load_tokenizer(tokenizer_path)->vocabulary_size());
+  return must(EngineAccess::open(engine, [&](std::unique_ptr<backend::Backend>) {
+    return std::unique_ptr<backend::Backend>(
+        std::make_unique<ScriptedBackend>(std::move(options), vocabulary, counters));
+  }));
 }
 
 }  // namespace ds4::testing
