@@ -109,10 +109,10 @@ inline constexpr auto drafter_rows = std::to_array<OptionRow<Options, Section>>(
 /// The options of programs that can steer what they generate.
 template <class Options, class Section>
 inline constexpr auto steering_rows = std::to_array<OptionRow<Options, Section>>({
-    {Section::runtime, "", "--dir-steering-file", "FILE", "directions (.f32) to remove or strengthen, see ds4-steer",
+    {Section::runtime, "", "--dir-steering-file", "FILE", "directions (.f32) to remove or strengthen; without a scale 1 for the part they were made from",
      [](Options& o, const std::string& v) { return set_path(o.steering_path, "--dir-steering-file", v); }},
     {Section::runtime, "", "--dir-steering-ffn", "F",
-     "how much is removed from feed-forward parts, -100 to 100 [1 with a file]; negative strengthens",
+     "how much is removed from feed-forward parts, -100 to 100; negative strengthens [0]",
      [](Options& o, const std::string& v) {
        return set_number(o.steering_feed_forward.emplace(), "--dir-steering-ffn", v, -100, 100);
      }},

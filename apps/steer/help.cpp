@@ -20,10 +20,10 @@ std::string help_page(const std::string& topic, bool color) {
   page.options("Both", option_table(), Section::both);
   page.options("Model and runtime", option_table(), Section::runtime);
   page.title("Examples");
-  page.line("    ds4-steer build --good terse.txt --bad long.txt -o terse");
-  page.line(
-      "    ds4-steer sweep --direction terse.f32 --prompts questions.txt --scales -1,-0.5,0,0.5,1 -o terse");
-  page.line("    ds4 --dir-steering-file terse.f32 --dir-steering-ffn -1      shorter answers");
+  page.line("    cd examples/steering");
+  page.line("    ds4-steer build --good brief.txt --bad plain.txt --component attn --layers 2 -o brief");
+  page.line("    ds4-steer sweep --direction brief.f32 --prompts questions.txt --scales -1,0,1,2,3 -o brief");
+  page.line("    ds4 --dir-steering-file brief.f32 --dir-steering-attn 3 --nothink     answers of a word");
   page.title("Exit status");
   page.line("    0 success, 1 failure at run time, 2 wrong usage, 130 stopped by Ctrl+C");
   return page.take();
