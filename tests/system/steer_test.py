@@ -177,7 +177,7 @@ class Steer(unittest.TestCase):
             result = {}
             for asked in ("questions", "sums"):
                 self.good_run("sweep", "--direction", self.path("d.f32"), "--prompts", prompts[asked], "--scales", scales,
-                              "-n", "100", "-o", self.path("s"))
+                              "-n", "100", "-t", "1", "-o", self.path("s"))
                 for row in csv.DictReader(io.StringIO(self.read("s.csv").decode())):
                     share = int(row["right"]) / int(row["asked"])
                     result[row["scale"], asked] = (float(row["words"]), share)
