@@ -27,10 +27,25 @@ std::string kind_name(GenerationRequest::Kind kind) {
 
 }  // namespace
 
-size_t prefill_end(size_t done, size_t total, size_t quantum) {
+std::vector<size_t> prompt_borders(std::span<const Token> tokens, Token user) {
+  const auto first = std::find(tokens.begin(), tokens.end(), user);
+  const auto last = std::find(tokens.rbegin(), tokens.rend(), user);
+  std::vector<size_t> borders;
+  if (first != tokens.end()) {
+    borders.push_back(static_cast<size_t>(first - tokens.begin()));
+    borders.push_back(static_cast<size_t>(tokens.rend() - last) - 1);
+  }
+  borders.push_back(tokens.size() - 1);
+  return borders;
+}
+
+size_t prefill_end(size_t done, size_t total, size_t quantum, std::span<const size_t> borders) {
   const size_t before_last = total - 1;
   if (done >= before_last) return total;
-  const size_t end = std::min(before_last, done + std::max(quantum, short_piece_tokens + 1));
+  size_t end = std::min(before_last, done + std::max(quantum, short_piece_tokens + 1));
+  for (const size_t border : borders) {
+    if (border > done + short_piece_tokens && border < end) end = border;
+  }
   return before_last - end <= short_piece_tokens ? before_last : end;
 }
 

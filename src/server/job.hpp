@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,7 @@ struct Job {
   uint64_t seed = 0;
 
   Lease lease;
+  std::vector<size_t> borders;  // of lease.tokens, see prompt_borders()
   bool prefilled = false;
   Usage usage;
   std::vector<Choice> choices;
@@ -60,10 +62,15 @@ struct Job {
   Session& session() { return lease.resident->session(); }
 };
 
-/// The next piece of a prompt of `total` tokens of which `done` are evaluated: up to `quantum` tokens, but
-/// never a rest too short for the kernels of long pieces, and the last token always alone, so that the state
-/// before it can be gone back to: there a reply without reasoning differs from one with.
-size_t prefill_end(size_t done, size_t total, size_t quantum);
+/// Positions at which the state of a prompt is kept, ascending: before the first turn of a user, where other
+/// conversations with the same system text begin; before the last one, which clients change most; and before
+/// the last token, where a reply without reasoning differs from one with.
+std::vector<size_t> prompt_borders(std::span<const Token> tokens, Token user);
+
+/// The next piece of a prompt of `total` tokens of which `done` are evaluated: up to `quantum` tokens and up
+/// to the next border, but never a piece or a rest too short for the kernels of long pieces, unless it ends
+/// at the last border.
+size_t prefill_end(size_t done, size_t total, size_t quantum, std::span<const size_t> borders);
 
 /// The last record of a job.
 RequestRecord make_record(const Job& job, std::string outcome, std::string error, const Tokenizer& tokenizer);

@@ -164,6 +164,7 @@ void Scheduler::start(Job& job) {
   job.lease = std::move(*lease);
   job.session().set_speculation(options_.speculation);
   job.session().set_steering(options_.steering);
+  job.borders = prompt_borders(job.lease.tokens, tokenizer().special().user);
   job.usage.prompt_tokens = job.lease.tokens.size();
   job.usage.cached_tokens = job.session().nearest_reachable(job.lease.reusable);
   GenerationEvent started = make_event(Kind::started);
@@ -211,7 +212,7 @@ void Scheduler::sync_slice(Job& job) {
   Session& session = job.session();
   const std::vector<Token>& tokens = job.lease.tokens;
   const size_t done = session.nearest_reachable(session.common_prefix(tokens));
-  const size_t end = prefill_end(done, tokens.size(), quantum());
+  const size_t end = prefill_end(done, tokens.size(), quantum(), job.borders);
   SyncOptions control;
   control.cancelled = [&] { return stopping_ || job.sink->gone(); };
   control.on_progress = [&](size_t position, size_t) {
@@ -235,8 +236,10 @@ void Scheduler::sync_slice(Job& job) {
     const double rate = static_cast<double>(end - done) / seconds;
     tokens_per_second_ = tokens_per_second_ == 0 ? rate : 0.5 * (tokens_per_second_ + rate);
   }
-  // Here a reply without its reasoning, or another one, will begin.
-  if (end == tokens.size() - 1) static_cast<void>(session.keep_anchor());
+  // Without memory for it going back takes longer, that is all.
+  if (std::find(job.borders.begin(), job.borders.end(), end) != job.borders.end()) {
+    static_cast<void>(session.keep_anchor());
+  }
   if (end == tokens.size()) begin_answers(job);
 }
 

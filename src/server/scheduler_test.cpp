@@ -206,6 +206,31 @@ TEST_F(SchedulerTest, OldReasoningIsDroppedByGoingBackOneToken) {
   EXPECT_EQ(last_record().miss, Miss::diverged);
 }
 
+// Clients put the time into the system text, and reminders into the last turn.
+TEST_F(SchedulerTest, AChangedLastTurnKeepsWhatIsBeforeIt) {
+  start({{"", "a</think>Fine."}});
+  std::string words;
+  for (int i = 0; i < 500; ++i) words += fmt::format("w{} ", i);
+  GenerationRequest request = user(words);
+  request.messages.insert(request.messages.begin(), ChatMessage{Role::system, words, {}, {}, {}, {}});
+  ChatMessage answer, more;
+  answer.role = Role::assistant;
+  answer.content = "Fine.";
+  more.content = "now it is ten o'clock, " + words;
+  request.messages.insert(request.messages.end(), {answer, more});
+  const auto told = ask(request);
+  request.messages.back().content = "now it is eleven o'clock, " + words;
+  const size_t turn = scheduler_->tokenizer().encode_plain(request.messages.back().content).size();
+  const Usage changed = ask(request)->find(Kind::done).usage;
+  EXPECT_EQ(changed.cached_tokens, changed.prompt_tokens - turn - 3);  // user, assistant, <think>
+  // Another conversation with this system text.
+  request.messages.resize(2);
+  request.messages.back().content = "other";
+  const Usage other = ask(request)->find(Kind::done).usage;
+  EXPECT_EQ(other.cached_tokens,
+            other.prompt_tokens - scheduler_->tokenizer().encode_plain("other").size() - 3);
+}
+
 TEST_F(SchedulerTest, StopStringsCountInTheAnswerOnly) {
   start({{"", "one STOP two</think>three STOP four"}});
   GenerationRequest request = user("x");
@@ -404,13 +429,24 @@ TEST_F(SchedulerTest, ShutDownEndsEverythingWithAnEvent) {
   EXPECT_EQ(running->events().back().error.status, 503);
 }
 
-TEST(PrefillEnd, KeepsLongPiecesAndTheLastTokenApart) {
-  EXPECT_EQ(prefill_end(0, 1, 100), 1u);
-  EXPECT_EQ(prefill_end(0, 50, 100), 49u);
-  EXPECT_EQ(prefill_end(49, 50, 100), 50u);
-  EXPECT_EQ(prefill_end(0, 1000, 100), 100u);
-  EXPECT_EQ(prefill_end(0, 110, 100), 109u);  // no rest of 9
-  EXPECT_EQ(prefill_end(0, 1000, 1), 17u);
+TEST(PromptBorders, FirstAndLastTurnAndLastToken) {
+  EXPECT_EQ(prompt_borders(std::vector<Token>{1, 7, 5, 7, 6, 7, 8, 9}, 7), (std::vector<size_t>{1, 5, 7}));
+  EXPECT_EQ(prompt_borders(std::vector<Token>{1, 7}, 7), (std::vector<size_t>{1, 1, 1}));
+  EXPECT_EQ(prompt_borders(std::vector<Token>{1, 2, 3}, 7), (std::vector<size_t>{2}));
+}
+
+TEST(PrefillEnd, StopsAtBordersAndKeepsPiecesLong) {
+  EXPECT_EQ(prefill_end(0, 1, 100, {}), 1u);
+  EXPECT_EQ(prefill_end(0, 50, 100, {}), 49u);
+  EXPECT_EQ(prefill_end(49, 50, 100, {}), 50u);
+  EXPECT_EQ(prefill_end(0, 1000, 100, {}), 100u);
+  EXPECT_EQ(prefill_end(0, 110, 100, {}), 109u);  // no rest of 9
+  EXPECT_EQ(prefill_end(0, 1000, 1, {}), 17u);
+  const std::vector<size_t> borders{40, 200, 990, 999};
+  EXPECT_EQ(prefill_end(0, 1000, 4096, borders), 40u);
+  EXPECT_EQ(prefill_end(30, 1000, 4096, borders), 200u);  // no piece of 10
+  EXPECT_EQ(prefill_end(200, 1000, 4096, borders), 999u);
+  EXPECT_EQ(prefill_end(200, 1000, 300, borders), 500u);
 }
 
 }  // namespace
