@@ -270,20 +270,4 @@ Dfa any_string() {
   return Dfa{{Dfa::State{.edges = {{0, kLastCharacter, 0}}, .accepting = true}}};
 }
 
-std::optional<Dfa> without(std::span<const std::string> texts) {
-  Nfa nfa;
-  nfa.states[0].edges.push_back({0, kLastCharacter, 0});
-  const auto found = one_of(texts);
-  if (!found) return std::nullopt;
-  const uint32_t start = nfa.add(*found);
-  nfa.states[0].jumps.push_back(start);
-  for (Nfa::State& state : nfa.states) {
-    if (state.accepting)
-      state.edges = {{0, kLastCharacter, static_cast<uint32_t>(&state - nfa.states.data())}};
-  }
-  const auto holding = determinize(nfa);
-  if (!holding) return std::nullopt;
-  return complement(*holding);
-}
-
 }  // namespace ds4::grammar

@@ -62,7 +62,5 @@ std::optional<Dfa> one_of(std::span<const std::string> texts);
 /// Strings of `least` to `most` characters (kUnlimited: no upper end).
 std::optional<Dfa> of_length(uint32_t least, uint32_t most);
 Dfa any_string();
-/// Strings that hold none of the given ones.
-std::optional<Dfa> without(std::span<const std::string> texts);
 
 }  // namespace ds4::grammar

@@ -1,8 +1,7 @@
 #include "grammar/json_rules.hpp"
 
-#include <array>
-
 #include "grammar/lowering.hpp"
+#include "grammar/regex.hpp"
 #include "text/dsml.hpp"
 #include "text/string_edit.hpp"
 
@@ -12,8 +11,9 @@ JsonRules::JsonRules(AutomatonBuilder& builder, bool inside_markup)
     : builder_(builder), inside_markup_(inside_markup), strings_(any_string()), end_(builder.add_state()) {
   builder_.set_final(end_);
   if (inside_markup) {
-    const std::array<std::string, 1> closing_tag{std::string(text::kParameterEnd)};
-    strings_ = without(closing_tag).value_or(Dfa{});
+    const auto closing_tag = dfa_of_pattern(kClosingTagPattern);
+    const auto others = closing_tag ? complement(*closing_tag) : std::nullopt;
+    strings_ = others.value_or(Dfa{});
   }
 }
 

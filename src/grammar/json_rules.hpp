@@ -18,6 +18,10 @@ namespace ds4::grammar {
 /// White space is one space, or a line break and at most this many spaces and tabs.
 inline constexpr uint32_t kMostIndentation = 40;
 
+/// As a pattern: what begins the closing tag of a parameter, and its misspellings that are read as that tag
+/// too (docs/chat.md §6.2). No value inside markup may hold it.
+inline constexpr std::string_view kClosingTagPattern = "</{1,2}[｜|]{0,2}DSML[｜|]{0,2} {0,2}parameter";
+
 /// Rules are made when they are first asked for. `inside_markup`: the JSON stands in a parameter of a tool
 /// call, so that the closing tag may not occur in it (docs/chat.md §5).
 class JsonRules {

@@ -94,8 +94,28 @@ Machine::Set Machine::close(const std::vector<Configuration>& configurations,
   return set;
 }
 
+/// The usual step inside a string: one way at most, to a state without jumps. False if it is another one.
+bool Machine::step_alone(const Configuration at, uint8_t byte, std::vector<Configuration>& pool) const {
+  const State& state = automaton_.states[at.state];
+  const ByteEdge* taken = nullptr;
+  for (const ByteEdge& edge : automaton_.edges_of(state)) {
+    if (byte < edge.first || byte > edge.last) continue;
+    if (taken != nullptr || !passes(edge.guard, edge.limit, at.count)) return false;
+    taken = &edge;
+  }
+  if (taken == nullptr) return true;
+  const State& target = automaton_.states[taken->target];
+  if (target.final || target.jumps_begin != target.jumps_end) return false;
+  pool.push_back({taken->target, counted(taken->guard, taken->limit, at.count, state), at.frame});
+  return true;
+}
+
 Machine::Set Machine::step(Set from, uint8_t byte, std::vector<Configuration>& pool) {
   Set set{.begin = pool.size()};
+  if (from.end - from.begin == 1 && step_alone(pool[from.begin], byte, pool)) {
+    set.end = pool.size();
+    return set;
+  }
   seen_.clear();
   for (size_t i = from.begin; i < from.end; ++i) {
     const Configuration at = pool[i];

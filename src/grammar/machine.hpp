@@ -50,6 +50,7 @@ class Machine {
 
   void enter(const Configuration& configuration, std::vector<Configuration>& pool, Set& set);
   void follow(const Configuration& configuration);
+  bool step_alone(Configuration at, uint8_t byte, std::vector<Configuration>& pool) const;
   bool remember(const Configuration& configuration);
 
   const Automaton& automaton_;

@@ -1,6 +1,5 @@
 #include "grammar/tool_rules.hpp"
 
-#include <array>
 #include <map>
 #include <string>
 #include <utility>
@@ -8,6 +7,7 @@
 #include "base/error.hpp"
 #include "grammar/json_values.hpp"
 #include "grammar/lowering.hpp"
+#include "grammar/regex.hpp"
 #include "grammar/schema_text.hpp"
 #include "text/dsml.hpp"
 #include "text/string_edit.hpp"
@@ -21,12 +21,13 @@ constexpr std::string_view kInvokeOpen = "<｜DSML｜invoke name=\"";
 constexpr std::string_view kInvokeClose = "</｜DSML｜invoke>\n";
 constexpr std::string_view kParameterOpen = "<｜DSML｜parameter name=\"";
 
-/// Texts that a value may not hold as they are: the closing tag, and where the text is restricted also its
-/// escaped form, which would be read as another text.
-std::optional<Dfa> raw_texts(bool escaped_too) {
-  const std::array<std::string, 2> tags{std::string(text::kParameterEnd),
-                                        std::string(text::kEscapedParameterEnd)};
-  return without(std::span(tags).first(escaped_too ? 2 : 1));
+/// Texts that a value may hold: those without a closing tag, and where the text is restricted also without
+/// the tag's escaped form, which would be read as another text.
+std::optional<Dfa> raw_texts(bool restricted) {
+  std::string pattern(kClosingTagPattern);
+  if (restricted) pattern.append("|").append(text::kEscapedParameterEnd);
+  const auto tags = dfa_of_pattern(pattern);
+  return tags ? complement(*tags) : std::nullopt;
 }
 
 }  // namespace

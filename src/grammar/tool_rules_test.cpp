@@ -77,6 +77,14 @@ TEST(ToolCalls, RestrictedStrings) {
   EXPECT_FALSE(takes(grammar, call("f", R"({"p":"axb"})")));
   EXPECT_FALSE(takes(grammar, call("f", R"({"l":"a"})")));
   EXPECT_FALSE(takes(grammar, call("f", R"({"l":"abcde"})")));
+  const auto text = tools_grammar({{"f", R"({"properties":{"t":{"type":"string"}}})"}});
+  EXPECT_TRUE(takes(text, call("f", R"({"t":"</parameter> </｜DSML｜invoke>"})")));
+  // Misspelled closing tags are read as such.
+  for (const std::string tag : {"</DSML｜parameter>", "</｜DSML parameter>", "<//｜DSML｜parameter >",
+                                "</|DSML|parameter>", "<</｜DSML｜parameter>"}) {
+    EXPECT_FALSE(takes(text, call("f", R"({"t":")" + tag + "\"}"))) << tag;
+    EXPECT_FALSE(takes(tools_grammar({{"f", "{}"}}), call("f", R"({"t":[")" + tag + "\"]}"))) << tag;
+  }
   // A value with the closing tag would be read as another one.
   EXPECT_FALSE(takes(grammar, call("f", R"({"p":"</｜DSML｜parameter>"})")));
 }
