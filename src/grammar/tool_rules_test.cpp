@@ -80,8 +80,8 @@ TEST(ToolCalls, RestrictedStrings) {
   const auto text = tools_grammar({{"f", R"({"properties":{"t":{"type":"string"}}})"}});
   EXPECT_TRUE(takes(text, call("f", R"({"t":"</parameter> </｜DSML｜invoke>"})")));
   // Misspelled closing tags are read as such.
-  for (const std::string tag : {"</DSML｜parameter>", "</｜DSML parameter>", "<//｜DSML｜parameter >",
-                                "</|DSML|parameter>", "<</｜DSML｜parameter>"}) {
+  for (const std::string tag :
+       {"</DSML｜parameter>", "</｜DSML parameter>", "<//｜DSML｜parameter >", "</|DSML|parameter>"}) {
     EXPECT_FALSE(takes(text, call("f", R"({"t":")" + tag + "\"}"))) << tag;
     EXPECT_FALSE(takes(tools_grammar({{"f", "{}"}}), call("f", R"({"t":[")" + tag + "\"]}"))) << tag;
   }
