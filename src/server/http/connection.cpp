@@ -11,6 +11,11 @@
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
+#if defined(__GNUC__) && !defined(__clang__)
+// GCC 12 does not see that Asio's coroutine frames have an operator new of their own beside this delete.
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
+#endif
+
 namespace ds4::server::http {
 
 namespace {

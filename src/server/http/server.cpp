@@ -185,7 +185,8 @@ Result<std::unique_ptr<Server>> Server::start(ServerOptions options, Handler han
       while (!io.stopped()) {
         try {
           io.run();
-        } catch (...) {  // out of memory between two coroutines: what it hit is lost, the others go on
+        } catch (...) {
+          continue;  // out of memory between two coroutines: what it hit is lost, the others go on
         }
       }
     });

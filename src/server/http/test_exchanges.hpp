@@ -1,0 +1,49 @@
+// A server whose requests wait until the test answers them.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "server/http/server.hpp"
+
+namespace ds4::server::http {
+
+class HeldExchanges {
+ public:
+  struct Held {
+    Request request;
+    std::shared_ptr<Exchange> exchange;
+  };
+
+  Handler handler() {
+    return [this](Request request, std::shared_ptr<Exchange> exchange) {
+      const std::lock_guard lock(mutex_);
+      held_.push_back({std::move(request), std::move(exchange)});
+      arrived_.notify_all();
+    };
+  }
+  /// The next request, in order of arrival at the handler.
+  Held next() {
+    std::unique_lock lock(mutex_);
+    if (!arrived_.wait_for(lock, std::chrono::seconds(10), [&] { return !held_.empty(); })) {
+      ADD_FAILURE() << "no request came";
+      return {};
+    }
+    Held held = std::move(held_.front());
+    held_.pop_front();
+    return held;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable arrived_;
+  std::deque<Held> held_;
+};
+
+}  // namespace ds4::server::http
