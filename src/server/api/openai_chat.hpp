@@ -16,6 +16,7 @@ struct ChatRequest {
   GenerationRequest generation;
   bool stream = false;
   bool include_usage = false;
+  bool hide_reasoning = false;
 };
 
 /// Reads the body. Check `errors` afterwards: what is returned with an error is not to be used.

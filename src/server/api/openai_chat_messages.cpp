@@ -8,6 +8,8 @@ namespace {
 
 using Kind = JsonValue::Kind;
 
+constexpr size_t kMostMessages = size_t{1} << 16;
+
 std::optional<Role> role_of(std::string_view name) {
   if (name == "system") return Role::system;
   if (name == "developer") return Role::developer;
@@ -79,8 +81,10 @@ std::vector<ChatMessage> read_chat_messages(const Fields& body) {
   const auto elements = body.array("messages");
   if (!elements) return messages;
   if (elements->empty()) body.wrong_value("messages", "must not be empty");
+  if (elements->size() > kMostMessages) body.wrong_value("messages", "has too many entries");
   size_t index = 0;
   for (const JsonValue& element : *elements) {
+    if (body.errors()) break;
     const auto message = element_fields(element, element_path("messages", index++), body.errors());
     if (!message) break;
     const auto role = role_of(message->string("role").value_or("user"));
@@ -92,7 +96,6 @@ std::vector<ChatMessage> read_chat_messages(const Fields& body) {
     }
     if (result.role == Role::assistant) read_assistant(*message, result);
     if (result.role == Role::tool) result.tool_call_id = message->string("tool_call_id").value_or("");
-    if (body.errors()) break;
     messages.push_back(std::move(result));
   }
   return messages;

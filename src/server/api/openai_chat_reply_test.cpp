@@ -222,6 +222,16 @@ TEST(ChatReply, ToolCallsWithoutDroppedOnes) {
           "tool_calls"));
 }
 
+TEST(ChatReply, ReasoningIsLeftOutOnRequest) {
+  OpenAiReplyOptions options = options_for(false);
+  options.hide_reasoning = true;
+  EXPECT_EQ(play(options, kGreeting)->response.body, complete(R"("content":"Hi!")", "stop"));
+  options = options_for(true);
+  options.hide_reasoning = true;
+  EXPECT_EQ(play(options, kGreeting)->response.body,
+            delta(R"({"role":"assistant"})") + delta(R"({"content":"Hi!"})") + finish("stop") + kDone);
+}
+
 TEST(ChatReply, ContentIsAStringEvenIfNothingWasSaid) {
   const auto exchange = play(
       options_for(false), {started_event(), finished_event(FinishReason::length), done_event({5, 0, 7, 3})});

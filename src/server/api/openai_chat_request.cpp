@@ -14,6 +14,7 @@ using Kind = JsonValue::Kind;
 
 constexpr size_t kMostChoices = 16;
 constexpr size_t kMostTopLogprobs = 20;
+constexpr size_t kMostTools = 4096;
 
 /// A tool as the model sees it: `tool` is the object with its name, `schema` the text shown.
 void add_tool(const Fields& tool, std::string_view schema, GenerationRequest& request) {
@@ -95,11 +96,22 @@ void read_logprobs(const Fields& body, GenerationRequest& request) {
     body.wrong_value("top_logprobs", "needs logprobs to be true");
 }
 
+/// Other servers' ways to ask for the answer alone.
+bool read_hide_reasoning(const Fields& body) {
+  const std::string format = body.string("reasoning_format").value_or("");
+  if (format == "raw" || format == "none") body.refuse("reasoning_format", format + " is not supported");
+  const auto reasoning = body.find("reasoning");
+  const bool excluded = reasoning && reasoning->is(Kind::object) &&
+                        body.object("reasoning")->boolean("exclude").value_or(false);
+  return excluded || format == "hidden" || !body.boolean("include_reasoning").value_or(true);
+}
+
 }  // namespace
 
 void read_chat_tools(const Fields& body, GenerationRequest& request) {
   if (const auto tools = body.array("tools")) {
     size_t index = 0;
+    if (tools->size() > kMostTools) return body.wrong_value("tools", "has too many entries");
     for (const JsonValue& tool : *tools) {
       read_tool(tool, element_path("tools", index++), body.errors(), request);
     }
@@ -137,7 +149,7 @@ ChatRequest read_chat_request(const http::Request& request, const ServerInfo& in
   const Fields body(*object, "", errors);
   GenerationRequest& generation = chat.generation;
   generation.kind = GenerationRequest::Kind::chat;
-  generation.model = body.string("model").value_or(info.model_id);
+  generation.model = read_model(body, info);
   generation.messages = read_chat_messages(body);
   read_chat_tools(body, generation);
   generation.format = read_response_format(body);
@@ -151,6 +163,7 @@ ChatRequest read_chat_request(const http::Request& request, const ServerInfo& in
   if (const auto stream = body.object("stream_options")) {
     chat.include_usage = stream->boolean("include_usage").value_or(false);
   }
+  chat.hide_reasoning = read_hide_reasoning(body);
   refuse_functions(body);
   refuse_unsupported(body);
   generation.conversation = conversation_hint(body, request);
@@ -163,7 +176,8 @@ void handle_chat_completions(const http::Request& request, std::shared_ptr<http:
   FieldErrors errors;
   ChatRequest chat = read_chat_request(request, generator.info(), errors);
   if (errors) return exchange->respond(openai_error_response(errors.first()));
-  const auto options = reply_options("chatcmpl-", chat.generation, chat.stream, chat.include_usage);
+  auto options = reply_options("chatcmpl-", chat.generation, chat.stream, chat.include_usage);
+  options.hide_reasoning = chat.hide_reasoning;
   generator.submit(std::move(chat.generation), make_chat_reply(options, std::move(exchange)));
 }
 

@@ -223,6 +223,30 @@ TEST_F(ChatRequestTest, ResponseFormat) {
   EXPECT_EQ(refused(R"("response_format":"json")"), "response_format: response_format must be an object");
 }
 
+TEST_F(ChatRequestTest, ReasoningCanBeLeftOut) {
+  EXPECT_FALSE(read(R"("reasoning":{"exclude":false},"include_reasoning":true,"reasoning_format":"parsed")")
+                   .hide_reasoning);
+  for (const char* members : {R"("reasoning":{"exclude":true})", R"("include_reasoning":false)",
+                              R"("reasoning_format":"hidden")"}) {
+    EXPECT_TRUE(read(members).hide_reasoning) << members;
+  }
+  EXPECT_EQ(refused(R"("reasoning_format":"raw")"),
+            "reasoning_format: reasoning_format raw is not supported");
+}
+
+TEST_F(ChatRequestTest, NumbersOfThingsAreLimited) {
+  const auto repeated = [](const std::string& text, size_t count) {
+    std::string list = "[" + text;
+    for (size_t i = 1; i < count; ++i) list.append(",").append(text);
+    return list.append("]");
+  };
+  EXPECT_EQ(refused_messages(repeated("{}", 65536)), "");
+  EXPECT_EQ(refused_messages(repeated("{}", 65537)), "messages: messages has too many entries");
+  EXPECT_EQ(refused("\"tools\":" + repeated(R"({"name":"f"})", 4097)), "tools: tools has too many entries");
+  EXPECT_EQ(refused("\"model\":\"" + std::string(256, 'm') + "\""), "");
+  EXPECT_EQ(refused("\"model\":\"" + std::string(257, 'm') + "\""), "model: model is too long");
+}
+
 TEST_F(ChatRequestTest, OtherRefusals) {
   const std::pair<const char*, const char*> cases[] = {
       {R"("n":17)", "n"},

@@ -53,7 +53,7 @@ CompletionRequest read_completion_request(const http::Request& request, const Se
   const Fields body(*object, "", errors);
   GenerationRequest& generation = completion.generation;
   generation.kind = GenerationRequest::Kind::completion;
-  generation.model = body.string("model").value_or(info.model_id);
+  generation.model = read_model(body, info);
   generation.prompt = read_prompt(body);
   generation.thinking = read_thinking(body, generation.model, info.effort_profile, false);
   read_suffix(body, info, generation);

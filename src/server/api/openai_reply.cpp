@@ -89,6 +89,7 @@ void OpenAiReply::on_event(const GenerationEvent& event) {
   if (event.kind == Event::failed) return fail(error_of(event, overflow_param_));
   if (event.kind == Event::done) return finish(event);
   if (event.choice >= options_.choices) return;
+  if (event.kind == Event::reasoning && options_.hide_reasoning) return;
   const bool broken = event.kind == Event::finished && event.finish == FinishReason::error;
   if (!options_.stream) {
     if (broken && !choice_error_) choice_error_ = generation_error(event);

@@ -24,7 +24,8 @@ struct OpenAiReplyOptions {
   bool stream = false;
   bool include_usage = false;  // of a stream
   size_t choices = 1;
-  bool top_logprobs = false;  // completions: alternatives were asked for
+  bool top_logprobs = false;    // completions: alternatives were asked for
+  bool hide_reasoning = false;  // chat: the client wants the answer alone
   Thinking thinking;
 };
 

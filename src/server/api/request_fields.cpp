@@ -11,6 +11,7 @@ namespace {
 
 using Kind = JsonValue::Kind;
 
+constexpr size_t kLongestNameBytes = 256;
 constexpr size_t kMostStops = 64;
 constexpr size_t kMostCandidates = 1000;
 constexpr int64_t kMostTopK = 1024;  // SamplingParams::top_k
@@ -111,6 +112,12 @@ std::optional<std::string> read_text_part(const JsonValue& part, const std::stri
 
 }  // namespace
 
+std::string read_model(const Fields& body, const ServerInfo& info) {
+  std::string model = body.string("model").value_or("");
+  if (model.size() > kLongestNameBytes) body.wrong_value("model", "is too long");
+  return model.empty() ? info.model_id : model;
+}
+
 void read_sampling(const Fields& body, GenerationRequest& request) {
   SamplingParams& sampling = request.sampling;
   // Above 2, the limit of OpenAI, there is only noise; other servers allow it.
@@ -181,11 +188,13 @@ void refuse_unsupported(const Fields& body) {
 std::string conversation_hint(const Fields& body, const http::Request& request) {
   const auto text_of = [&](std::string_view name) {
     const auto value = body.find(name);
-    return value && value->is(Kind::string) ? value->string() : std::string();
+    return value && value->is(Kind::string) ? value->string().substr(0, kLongestNameBytes) : std::string();
   };
   if (std::string key = text_of("prompt_cache_key"); !key.empty()) return key;
   for (const char* name : {"session_id", "x-session-id", "x-session-affinity", "conversation_id"}) {
-    if (const auto value = request.header(name); value && !value->empty()) return std::string(*value);
+    if (const auto value = request.header(name); value && !value->empty()) {
+      return std::string(value->substr(0, kLongestNameBytes));
+    }
   }
   if (std::string user = text_of("safety_identifier"); !user.empty()) return user;
   return text_of("user");

@@ -13,6 +13,9 @@
 
 namespace ds4::server::api {
 
+/// `model`, or the server's own name for it. Replies repeat it in every event, so it has a limit.
+std::string read_model(const Fields& body, const ServerInfo& info);
+
 /// `temperature`, `top_p`, `min_p`, `top_k`, `seed`.
 void read_sampling(const Fields& body, GenerationRequest& request);
 
@@ -27,7 +30,7 @@ std::optional<size_t> read_max_tokens(const Fields& body, std::initializer_list<
 void refuse_unsupported(const Fields& body);
 
 /// What names the conversation: `prompt_cache_key`, a session header, `safety_identifier` or `user`; may be
-/// empty.
+/// empty. Cut after 256 bytes.
 std::string conversation_hint(const Fields& body, const http::Request& request);
 
 /// The text of a message's content: a string, or an array of strings and text parts, joined. Errors name what

@@ -116,6 +116,8 @@ TEST_F(RequestFields, ConversationHint) {
   EXPECT_EQ(conversation_hint(fields(R"({"user":"u"})"), request), "h");
   EXPECT_EQ(conversation_hint(fields(R"({"user":"u","prompt_cache_key":"k"})"), request), "k");
   EXPECT_EQ(conversation_hint(fields(R"({"user":["u"]})"), http::Request()), "");
+  EXPECT_EQ(conversation_hint(fields("{\"user\":\"" + std::string(300, 'u') + "\"}"), http::Request()).size(),
+            256u);
 }
 
 TEST_F(RequestFields, TextContent) {

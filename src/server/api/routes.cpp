@@ -48,16 +48,9 @@ http::Response error_response(const http::Request& request, int status, std::str
   return response;
 }
 
-/// 204 for OPTIONS, 405 for others that the path does not take.
 http::Response wrong_method(const http::Request& request, const std::string& allowed) {
-  http::Response response;
-  if (request.method == "OPTIONS") {
-    response.status = 204;
-    response.content_type.clear();
-  } else {
-    response = error_response(request, 405, "this endpoint takes " + allowed + " only");
-  }
-  response.headers.emplace_back("Allow", allowed + ", OPTIONS");
+  http::Response response = error_response(request, 405, "this endpoint takes " + allowed + " only");
+  response.headers.emplace_back("Allow", allowed + ", OPTIONS");  // which the HTTP layer answers
   return response;
 }
 
@@ -93,7 +86,6 @@ void Routes::handle(const http::Request& request, std::shared_ptr<http::Exchange
     if (model) return exchange->respond(answer_model(path.substr(kModelPrefix.size()), generator_->info()));
     return exchange->respond(metrics_response(metrics_));
   }
-  if (request.method == "OPTIONS") return exchange->respond(wrong_method(request, "GET, HEAD, POST"));
   exchange->respond(error_response(request, 404, "unknown endpoint"));
 }
 
