@@ -1,17 +1,11 @@
 #include "program.hpp"
 
 #include <fmt/format.h>
-#include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <chrono>
-#include <cstdlib>
-#include <ctime>
-#include <memory>
 #include <string>
-#include <vector>
+#include <string_view>
+#include <utility>
 
 #include "base/error.hpp"
 #include "common/console.hpp"
@@ -21,16 +15,10 @@
 #include "ds4/version.hpp"
 #include "log.hpp"
 #include "options.hpp"
-#include "server/api/error_body.hpp"
-#include "server/api/routes.hpp"
-#include "server/http/server.hpp"
-#include "server/scheduler.hpp"
-#include "trace.hpp"
+#include "service.hpp"
 
 namespace ds4::server {
 namespace {
-
-using namespace std::chrono_literals;
 
 int failure(const Error& error) {
   if (error.code == ErrorCode::cancelled) return cli::exit_interrupted;
@@ -43,181 +31,6 @@ int print(std::string_view text) {
   return output.write(text) ? cli::exit_success : cli::exit_failure;
 }
 
-/// SIGINT and SIGTERM, taken by the main thread alone. Created before any other thread.
-class ShutdownSignals {
- public:
-  ShutdownSignals() {
-    sigemptyset(&set_);
-    sigaddset(&set_, SIGINT);
-    sigaddset(&set_, SIGTERM);
-    pthread_sigmask(SIG_BLOCK, &set_, nullptr);
-  }
-  void wait() {
-    int number = 0;
-    while (sigwait(&set_, &number) != 0) {
-    }
-  }
-  /// Whether another one comes within `timeout`.
-  bool again(std::chrono::milliseconds timeout) {
-    const timespec limit{timeout.count() / 1000, (timeout.count() % 1000) * 1000000};
-    return sigtimedwait(&set_, nullptr, &limit) > 0;
-  }
-
- private:
-  sigset_t set_;
-};
-
-Result<std::vector<std::string>> read_keys(const Options& options) {
-  std::vector<std::string> keys;
-  if (!options.api_key.empty()) keys.push_back(options.api_key);
-  if (options.api_key_path.empty()) return keys;
-  DS4_ASSIGN(const std::string text, cli::read_file(options.api_key_path));
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    std::string key = text.substr(begin, end - begin);
-    key.erase(key.find_last_not_of(" \t\r") + 1);
-    if (!key.empty()) keys.push_back(std::move(key));
-    begin = end + 1;
-  }
-  if (keys.empty()) return fail(ErrorCode::format, "{}: there is no key in it", options.api_key_path);
-  return keys;
-}
-
-/// "deepseek-v4-flash" for a Flash model, the variant's name for others.
-ServerInfo describe(const Engine& engine, const Options& options) {
-  std::string variant = engine.info().variant;
-  std::transform(variant.begin(), variant.end(), variant.begin(),
-                 [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
-  ServerInfo info;
-  info.model_id = fmt::format("deepseek-v4-{}", variant);
-  info.model_name = fmt::format("DeepSeek V4 {}", engine.info().variant);
-  info.context_tokens = options.context_tokens;
-  info.default_max_tokens = options.max_tokens;
-  info.created = std::time(nullptr);
-  info.infill = engine.tokenizer().find("<｜fim▁begin｜>") >= 0;
-  return info;
-}
-
-Log::Fields fields_of(const RequestRecord& record) {
-  Log::Fields fields{
-      {"request", fmt::to_string(record.id)},
-      {"kind", quoted(record.kind)},
-      {"outcome", quoted(record.outcome)},
-      {"prompt", fmt::to_string(record.usage.prompt_tokens)},
-      {"cached", fmt::to_string(record.usage.cached_tokens)},
-      {"miss", quoted(miss_name(record.miss))},
-  };
-  if (record.miss == Miss::diverged || record.miss == Miss::busy) {
-    fields.push_back({"shared", fmt::to_string(record.diverged_at)});
-  }
-  fields.push_back({"generated", fmt::to_string(record.usage.completion_tokens)});
-  fields.push_back({"reasoning", fmt::to_string(record.usage.reasoning_tokens)});
-  if (record.tool_calls > 0) fields.push_back({"calls", fmt::to_string(record.tool_calls)});
-  fields.push_back({"queue_s", fmt::format("{:.3f}", record.queue_seconds)});
-  fields.push_back({"prefill_s", fmt::format("{:.3f}", record.prefill_seconds)});
-  fields.push_back({"decode_s", fmt::format("{:.3f}", record.decode_seconds)});
-  if (!record.error.empty()) fields.push_back({"error", quoted(record.error)});
-  return fields;
-}
-
-/// Everything that runs, in the order in which it has to end.
-class Service {
- public:
-  Service(const Engine& engine, const Options& options, Log& log, TraceFile* trace)
-      : log_(log),
-        trace_(trace),
-        scheduler_(engine, describe(engine, options), scheduler_options(engine, options), metrics_),
-        routes_(scheduler_, [this] { return metrics_.render(); }) {
-    metrics_.gauge("ds4_http_connections", "Open connections.", [this] {
-      return server_ ? static_cast<double>(server_->counters().connections_open) : 0;
-    });
-  }
-
-  Result<void> listen(const Options& options, std::vector<std::string> keys) {
-    http::ServerOptions http;
-    http.host = options.host;
-    http.port = options.port;
-    http.api_keys = std::move(keys);
-    http.allow_unauthenticated = options.allow_unauthenticated;
-    http.cors_origin = options.cors_origin;
-    http.allowed_hosts = options.allowed_hosts;
-    http.tls_certificate_file = options.tls_certificate_path;
-    http.tls_key_file = options.tls_key_path;
-    http.inline_handler = api::Routes::answer_inline;
-    http.error_body = api::error_body_for_path;
-    http.on_answered = [this](const http::AccessRecord& record) { log_access(record); };
-    DS4_ASSIGN(server_,
-               http::Server::start(std::move(http),
-                                   [this](http::Request request, std::shared_ptr<http::Exchange> exchange) {
-                                     routes_.handle(request, std::move(exchange));
-                                   }));
-    return {};
-  }
-  uint16_t port() const { return server_->port(); }
-
-  /// Lets what runs come to its end. A second signal leaves at once.
-  void drain(ShutdownSignals& signals, std::chrono::seconds limit) {
-    scheduler_.refuse();
-    server_->stop_accepting();
-    const auto end = std::chrono::steady_clock::now() + limit;
-    while (std::chrono::steady_clock::now() < end) {
-      if (scheduler_.wait_idle(0ms) && server_->wait_drained(0ms)) break;
-      if (signals.again(50ms)) std::_Exit(cli::exit_interrupted);
-    }
-    scheduler_.stop();
-    server_->wait_drained(2s);
-    server_->stop();
-  }
-
- private:
-  SchedulerOptions scheduler_options(const Engine& engine, const Options& options) {
-    SchedulerOptions result;
-    result.pool.context = options.context_tokens;
-    result.pool.sessions = options.sessions;
-    result.pool.bytes = options.session_memory_mib << 20;
-    result.queue_limit = options.queue;
-    result.memory.keys = options.exact_replay ? options.tool_memory_ids : 0;
-    result.speculation = cli::speculation_options(options);
-    if (engine.info().steering) {
-      result.steering = cli::steering_scales(options, engine.info().steering_component).value_or({});
-    }
-    result.on_request = [this](const RequestRecord& record) {
-      log_.write(record.error.empty() ? LogLevel::info : LogLevel::warning, "answered", fields_of(record));
-      if (trace_ != nullptr && !trace_->write(record) && !std::exchange(trace_failed_, true)) {
-        log_.write(LogLevel::error, "the trace file takes no more; tracing has ended");
-      }
-    };
-    return result;
-  }
-  void log_access(const http::AccessRecord& record) {
-    const bool refused = record.status >= 400;
-    if (!refused && !log_.enabled(LogLevel::debug)) return;
-    log_.write(refused ? LogLevel::info : LogLevel::debug, "http",
-               {{"peer", quoted(record.peer)},
-                {"method", quoted(record.method)},
-                {"path", quoted(record.path)},
-                {"status", fmt::to_string(record.status)},
-                {"ms", fmt::format("{:.1f}", static_cast<double>(record.duration.count()) / 1000)}});
-  }
-
-  Log& log_;
-  TraceFile* trace_;
-  bool trace_failed_ = false;
-  Metrics metrics_;
-  Scheduler scheduler_;
-  api::Routes routes_;
-  std::unique_ptr<http::Server> server_;
-};
-
-std::string defaults_sentence(const Options& options) {
-  const SamplingParams defaults;
-  return fmt::format(
-      "defaults: temperature {}, top_p {}, min_p {}, top_k off, {} tokens at most; {} conversations kept, {} "
-      "requests may wait",
-      defaults.temperature, defaults.top_p, defaults.min_p,
-      std::min<uint64_t>(options.max_tokens, options.context_tokens), options.sessions, options.queue);
-}
-
 int serve(const Options& options) {
   ShutdownSignals signals;
   Log log(options.log_level, options.log_json);
@@ -227,37 +40,12 @@ int serve(const Options& options) {
     const auto table = cli::describe_memory(options, model->path, options.context_tokens);
     return table ? print(*table) : failure(table.error());
   }
-  auto keys = read_keys(options);
-  if (!keys) return failure(keys.error());
-  std::unique_ptr<TraceFile> trace;
-  if (!options.trace_path.empty()) {
-    auto opened = TraceFile::open(options.trace_path);
-    if (!opened) return failure(opened.error());
-    trace = std::move(*opened);
-  }
+  auto files = open_service_files(options);
+  if (!files) return failure(files.error());
   const auto engine = cli::open_engine(options, model->path);
   if (!engine) return failure(engine.error());
-  // Whether a conversation of this size is possible is said now, not at the first request.
-  if (const auto session = engine->create_session(options.context_tokens); !session)
-    return failure(session.error());
-  log.write(LogLevel::info, cli::context_sentence(*engine, options.context_tokens));
-  if (engine->info().steering) log.write(LogLevel::info, cli::steering_sentence(*engine, options));
-  log.write(LogLevel::info, defaults_sentence(options));
-
-  Service service(*engine, options, log, trace.get());
-  if (const auto listening = service.listen(options, std::move(*keys)); !listening)
-    return failure(listening.error());
-  const std::string name =
-      options.host.find(':') == std::string::npos ? options.host : fmt::format("[{}]", options.host);
-  log.write(LogLevel::info,
-            fmt::format("listening on {}://{}:{}", options.tls_key_path.empty() ? "http" : "https", name,
-                        service.port()));
-  signals.wait();
-  log.write(LogLevel::info,
-            "no new requests; what runs may go on for a while (a second signal ends it at once)");
-  service.drain(signals, std::chrono::seconds(options.drain_seconds));
-  log.write(LogLevel::info, "stopped");
-  return cli::exit_success;
+  const auto served = serve_until_signal(*engine, options, std::move(*files), log, signals);
+  return served ? cli::exit_success : failure(served.error());
 }
 
 }  // namespace
