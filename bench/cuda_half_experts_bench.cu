@@ -37,7 +37,7 @@ struct Case {
   TensorType gate, down;
   std::vector<uint32_t> token_counts;
   bool same = false;
-  HalfGemmKernel kernel = HalfGemmKernel::best;
+  PrefillKernel kernel = PrefillKernel::best;
 };
 
 void run_case(const bench::Report& report, const Case& c) {
@@ -72,7 +72,7 @@ void run_case(const bench::Report& report, const Case& c) {
     bench::Line line;
     line.name = "experts " + std::string(format::type_name(c.gate)) + " " +
                 std::string(format::type_name(c.down)) + (c.same ? ", all the same" : "") +
-                (c.kernel == HalfGemmKernel::best ? "" : ", portable") + ", " +
+                (c.kernel == PrefillKernel::best ? "" : ", portable") + ", " +
                 bench::counted(tokens, "token");
     line.microseconds = bench::graph_microseconds(
         launches, [&](int, cudaStream_t stream) { return half_experts(a, stream, c.kernel); });
@@ -94,7 +94,7 @@ int main(int argc, char** argv) {
   const TensorType iq2 = TensorType::iq2_xxs, q2 = TensorType::q2_k;
   run_case(report, {iq2, q2, {1, 16, 64, 256, 512, 1024, 2048, 4096}});
   run_case(report, {iq2, q2, {256, 4096}, true});
-  run_case(report, {iq2, q2, {256, 4096}, false, HalfGemmKernel::portable});
+  run_case(report, {iq2, q2, {256, 4096}, false, PrefillKernel::portable});
   for (const TensorType type : {TensorType::mxfp4, TensorType::q4_k, TensorType::q8_0, TensorType::f16}) {
     run_case(report, {type, type, {256, 2048, 4096}});
   }

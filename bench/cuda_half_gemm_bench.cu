@@ -109,7 +109,7 @@ int launches(uint32_t tokens) {
   return tokens > 256 ? 4 : 12;
 }
 
-double time_call(const Memories& memories, uint32_t tokens, cuda::HalfGemmKernel kernel) {
+double time_call(const Memories& memories, uint32_t tokens, cuda::PrefillKernel kernel) {
   return graph_microseconds(launches(tokens), [&](int i, cudaStream_t stream) {
     return cuda::half_gemm(memories.jobs(i), static_cast<int>(tokens), memories.scratch(), stream, kernel);
   });
@@ -158,7 +158,7 @@ void run(const Report& report) {
       const Memories memories(call);
       for (size_t i = 0; i < std::size(token_counts); ++i) {
         const uint32_t tokens = token_counts[i];
-        const double microseconds = time_call(memories, tokens, cuda::HalfGemmKernel::best);
+        const double microseconds = time_call(memories, tokens, cuda::PrefillKernel::best);
         report.add({std::to_string(tokens) + " " + call.what, microseconds, 0, flops(call, tokens)});
         if (!in_layer) continue;
         sums[i] += microseconds;
@@ -166,7 +166,7 @@ void run(const Report& report) {
       }
       if (&call != &layer[1]) continue;
       report.add({"2048 " + call.what + ", portable kernel",
-                  time_call(memories, 2048, cuda::HalfGemmKernel::portable), 0, flops(call, 2048)});
+                  time_call(memories, 2048, cuda::PrefillKernel::portable), 0, flops(call, 2048)});
     }
   }
   for (size_t i = 0; i < std::size(token_counts); ++i) {

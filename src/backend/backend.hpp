@@ -27,7 +27,7 @@ class Sequence {
   virtual ~Sequence() = default;
   virtual size_t position() const = 0;  // tokens evaluated
   virtual size_t state_bytes() const = 0;
-  virtual void clear() = 0;  // back to position 0; memory may be kept
+  virtual void clear() = 0;  // back to position 0; gives up rows and logits
   /// Of the logits after the token `behind` tokens before the last. There are those of the last token and,
   /// after verify(), of each of its tokens; null elsewhere.
   virtual const sampling::LogitSummary* logit_summary(size_t behind) const = 0;
@@ -87,7 +87,8 @@ struct BackendInfo {
   bool drafter = false;              // draft() works
 };
 
-/// One model on one device. Every call checks its tokens; none prints.
+/// One model on one device. Every call checks its tokens, and that they fit the model's context
+/// (context_full); none prints or throws.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -97,14 +98,14 @@ class Backend {
 
   /// Appends `tokens` (at most one prefill chunk) to a sequence. The logits after the last token stay with
   /// the sequence; those of the last `logit_rows` tokens are also written to `logits` [logit_rows][V], which
-  /// may be none. Cancelled, the sequence is as before the call; out_of_memory and a failure of the device
-  /// leave it empty.
+  /// may be none. Cancelled, the sequence is as before the call. After out_of_memory or a failure of the
+  /// device it is so too or, where that cannot be, empty: its position tells.
   virtual Result<void> prefill(Sequence& sequence, std::span<const Token> tokens, size_t logit_rows,
                                std::span<float> logits, const EvalControl& control) const = 0;
 
   /// Appends one token to each of 1..16 different sequences. Their logits stay with them and are also written
-  /// to `logits` [rows][V] unless that is empty. out_of_memory and a failure of the device leave the
-  /// sequences empty, any other error as they were.
+  /// to `logits` [rows][V] unless that is empty. out_of_memory and a failure of the device may leave the
+  /// sequences empty, any other error leaves them as they were.
   virtual Result<void> decode(std::span<const DecodeRow> rows, std::span<float> logits) const = 0;
 
   /// Appends 1..16 tokens to one sequence with the bits of decoding them one by one; the logits after each of

@@ -8,6 +8,7 @@
 
 #include "backend/backend.hpp"
 #include "base/error.hpp"
+#include "model/shape.hpp"
 
 namespace ds4::backend {
 
@@ -22,10 +23,19 @@ inline Result<void> check_tokens(std::span<const Token> tokens, uint32_t vocabul
   return {};
 }
 
-inline Result<void> check_prefill(std::span<const Token> tokens, size_t logit_rows, size_t logit_values,
-                                  uint32_t vocabulary) {
-  DS4_TRY(check_tokens(tokens, vocabulary));
-  if (logit_rows > tokens.size() || logit_values < logit_rows * vocabulary) {
+/// The tables of rows end where the model's context does.
+inline Result<void> check_context(const Sequence& sequence, size_t tokens, const model::ModelShape& shape) {
+  const uint64_t position = sequence.position();
+  if (position <= shape.max_context && tokens <= shape.max_context - position) return {};
+  return fail(ErrorCode::context_full, "{} tokens after {} are more than the {} that the model declares",
+              tokens, position, shape.max_context);
+}
+
+inline Result<void> check_prefill(const Sequence& sequence, std::span<const Token> tokens, size_t logit_rows,
+                                  size_t logit_values, const model::ModelShape& shape) {
+  DS4_TRY(check_tokens(tokens, shape.vocabulary));
+  DS4_TRY(check_context(sequence, tokens.size(), shape));
+  if (logit_rows > tokens.size() || logit_values < logit_rows * shape.vocabulary) {
     return fail(ErrorCode::invalid_argument,
                 "{} rows of logits do not fit a call with {} tokens and {} values", logit_rows, tokens.size(),
                 logit_values);
@@ -59,16 +69,18 @@ inline Result<void> check_draft(const BackendInfo& info, const Sequence& sequenc
 }
 
 /// 1 to max_decode_rows rows of different sequences.
-inline Result<void> check_decode(std::span<const DecodeRow> rows, size_t logit_values, uint32_t vocabulary) {
+inline Result<void> check_decode(std::span<const DecodeRow> rows, size_t logit_values,
+                                 const model::ModelShape& shape) {
   if (rows.empty() || rows.size() > max_decode_rows) {
     return fail(ErrorCode::invalid_argument, "a decode batch has 1 to {} rows, not {}", max_decode_rows,
                 rows.size());
   }
-  if (logit_values != 0 && logit_values < rows.size() * vocabulary) {
+  if (logit_values != 0 && logit_values < rows.size() * shape.vocabulary) {
     return fail(ErrorCode::invalid_argument, "{} logits are too few for {} rows", logit_values, rows.size());
   }
   for (size_t i = 0; i < rows.size(); ++i) {
-    DS4_TRY(check_tokens({&rows[i].token, 1}, vocabulary));
+    DS4_TRY(check_tokens({&rows[i].token, 1}, shape.vocabulary));
+    DS4_TRY(check_context(*rows[i].sequence, 1, shape));
     for (size_t j = 0; j < i; ++j) {
       if (rows[i].sequence != rows[j].sequence) continue;
       return fail(ErrorCode::invalid_argument, "rows {} and {} of a decode batch are the same sequence", j,
@@ -78,8 +90,10 @@ inline Result<void> check_decode(std::span<const DecodeRow> rows, size_t logit_v
   return {};
 }
 
-inline Result<void> check_verify(std::span<const Token> tokens, uint32_t vocabulary) {
-  DS4_TRY(check_tokens(tokens, vocabulary));
+inline Result<void> check_verify(const Sequence& sequence, std::span<const Token> tokens,
+                                 const model::ModelShape& shape) {
+  DS4_TRY(check_tokens(tokens, shape.vocabulary));
+  DS4_TRY(check_context(sequence, tokens.size(), shape));
   if (tokens.size() <= max_decode_rows) return {};
   return fail(ErrorCode::invalid_argument, "{} tokens are too many to verify; the most are {}", tokens.size(),
               max_decode_rows);

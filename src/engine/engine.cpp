@@ -112,7 +112,7 @@ Result<MemoryPlan> plan_backend(const model::ModelShape& shape, const model::Mod
   const bool automatic = options.backend == BackendChoice::automatic;
   if (options.backend == BackendChoice::cuda ||
       (automatic && !options.exact_activations && cuda::available(nullptr))) {
-    return cuda::plan_cuda_memory(shape, weights, mtp, {});
+    return cuda::plan_cuda_memory(shape, weights, mtp);
   }
   return cpu::plan_cpu_memory(shape, weights, mtp, options.prefill_chunk);
 }

@@ -13,7 +13,7 @@ namespace {
 
 class HalfExpertsTest : public DeviceTest {};
 
-constexpr HalfGemmKernel kernels[] = {HalfGemmKernel::best, HalfGemmKernel::portable};
+constexpr PrefillKernel kernels[] = {PrefillKernel::best, PrefillKernel::portable};
 
 /// How tokens choose their experts: at random, all the same ones, or sometimes one expert twice.
 enum class Choice { random, same, repeated };
@@ -76,7 +76,7 @@ struct Layer {
     }
   }
 
-  std::vector<float> run(uint32_t first, uint32_t tokens, HalfGemmKernel kernel) const {
+  std::vector<float> run(uint32_t first, uint32_t tokens, PrefillKernel kernel) const {
     const DeviceCopy<__half> device_x(x);
     const DeviceCopy<int32_t> device_ids(ids);
     const DeviceCopy<float> device_weights(weights), out(size_t{tokens} * out_stride + 4);
@@ -135,8 +135,8 @@ void check(const Layer& layer, const std::string& what) {
   const size_t step = std::max(s.tokens / 9, 1u);
   std::vector<std::vector<double>> expected;
   for (size_t t = 0; t < s.tokens; t += step) expected.push_back(layer.expected(t));
-  for (const HalfGemmKernel kernel : kernels) {
-    const std::string where = what + (kernel == HalfGemmKernel::best ? "" : ", portable");
+  for (const PrefillKernel kernel : kernels) {
+    const std::string where = what + (kernel == PrefillKernel::best ? "" : ", portable");
     const std::vector<float> all = layer.run(0, s.tokens, kernel);
     for (size_t t = 0; t < s.tokens; ++t) {
       for (size_t i = 0; i < layer.out_stride; ++i) {

@@ -15,10 +15,10 @@ constexpr double bound = 3e-6;
 // Results rounded to F16.
 constexpr double half_bound = bound + 1.0 / 2048;
 
-constexpr HalfGemmKernel kernels[] = {HalfGemmKernel::best, HalfGemmKernel::portable};
+constexpr PrefillKernel kernels[] = {PrefillKernel::best, PrefillKernel::portable};
 
-std::string name(HalfGemmKernel kernel) {
-  return kernel == HalfGemmKernel::best ? "best" : "portable";
+std::string name(PrefillKernel kernel) {
+  return kernel == PrefillKernel::best ? "best" : "portable";
 }
 std::string name(TensorType type) {
   return std::string(format::type_name(type));
@@ -85,13 +85,13 @@ std::vector<float> to_floats(const std::vector<uint16_t>& halves) {
 
 class HalfGemm : public DeviceTest {
  protected:
-  static void run(const std::vector<HalfGemmJob>& jobs, int tokens, HalfGemmKernel kernel) {
+  static void run(const std::vector<HalfGemmJob>& jobs, int tokens, PrefillKernel kernel) {
     const DeviceCopy<uint8_t> scratch(half_gemm_scratch_bytes(jobs) + 256);
     require(half_gemm(jobs, tokens, scratch.data(), nullptr, kernel));
     require(cudaDeviceSynchronize());
   }
   /// One job into fresh memory of `rows_of_memory` tokens.
-  static std::vector<float> run_one(HalfGemmJob job, int tokens, HalfGemmKernel kernel, size_t rows_of_memory,
+  static std::vector<float> run_one(HalfGemmJob job, int tokens, PrefillKernel kernel, size_t rows_of_memory,
                                     bool half_out = false) {
     if (half_out) {
       const DeviceCopy<uint16_t> out(rows_of_memory * job.out_stride);
@@ -121,7 +121,7 @@ TEST_F(HalfGemm, EqualsFloat64) {
       const uint32_t cols = (shape.cols + block - 1) / block * block, stride = cols + 32;
       const TestMatrix w(type, shape.rows, cols, random);
       const HalfInputs x(tokens, stride, random);
-      for (const HalfGemmKernel kernel : kernels) {
+      for (const PrefillKernel kernel : kernels) {
         for (const bool precise : {false, true}) {
           HalfGemmJob job;
           job.w = w.device();
@@ -155,7 +155,7 @@ TEST_F(HalfGemm, ATokenKeepsItsBits) {
   const Shape shape = {2100, 1056, 4};
   const TestMatrix w(TensorType::q8_0, shape.rows, shape.cols, random);
   const HalfInputs x(most, shape.cols, random);
-  for (const HalfGemmKernel kernel : kernels) {
+  for (const PrefillKernel kernel : kernels) {
     for (const bool half_out : {false, true}) {
       HalfGemmJob job;
       job.w = w.device();
@@ -194,7 +194,7 @@ TEST_F(HalfGemm, ManyJobsInOneCall) {
   for (size_t i = 0; i < std::size(rows); ++i) {
     matrices.emplace_back(every_type[i % std::size(every_type)], rows[i], i % 3 == 0 ? 512 : 256, random);
   }
-  for (const HalfGemmKernel kernel : kernels) {
+  for (const PrefillKernel kernel : kernels) {
     std::vector<DeviceCopy<float>> outs;
     std::vector<HalfGemmJob> jobs;
     std::vector<std::vector<float>> alone;
@@ -225,7 +225,7 @@ TEST_F(HalfGemm, GroupsReadTheirOwnColumns) {
     const uint32_t rows = groups * rows_per_group - 8;
     const TestMatrix w(TensorType::q8_0, rows, cols, random);
     const HalfInputs x(tokens, groups * group_cols, random);
-    for (const HalfGemmKernel kernel : kernels) {
+    for (const PrefillKernel kernel : kernels) {
       for (const bool half_out : {false, true}) {
         HalfGemmJob job;
         job.w = w.device();
@@ -256,7 +256,7 @@ TEST_F(HalfGemm, HalfResultsClampAndNanStays) {
   inputs[2 * cols + 3] = 0x7e00;
   const DeviceCopy<float> w(weights);
   const DeviceCopy<uint16_t> x(inputs);
-  for (const HalfGemmKernel kernel : kernels) {
+  for (const PrefillKernel kernel : kernels) {
     for (const uint32_t stride : {72u, 75u}) {
       HalfGemmJob job;
       job.w = {TensorType::f32, rows, cols, reinterpret_cast<const uint8_t*>(w.data()), nullptr, nullptr};

@@ -1,7 +1,9 @@
 // Sessions on a GPU: together as alone, choices among allowed tokens, and states that are kept.
+#include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstdio>
 #include <limits>
 #include <memory>
 #include <string>
@@ -18,15 +20,40 @@ using testing::logits_of;
 using testing::must;
 using testing::random_tokens;
 
+/// Holds all memory of the device that is left, down to small pieces.
+class FullDevice {
+ public:
+  FullDevice() {
+    for (size_t bytes = size_t{64} << 30; bytes >= size_t{64} << 10; bytes /= 2) {
+      void* piece = nullptr;
+      while (cudaMalloc(&piece, bytes) == cudaSuccess) pieces_.push_back(piece);
+      (void)cudaGetLastError();
+    }
+  }
+  FullDevice(const FullDevice&) = delete;
+  FullDevice& operator=(const FullDevice&) = delete;
+  ~FullDevice() {
+    for (void* piece : pieces_) cudaFree(piece);
+  }
+
+ private:
+  std::vector<void*> pieces_;
+};
+
 class SessionBatchCudaTest : public ::testing::Test {
  protected:
   void SetUp() override {
     std::string why;
     if (!cuda::available(&why)) GTEST_SKIP() << why;
+    engine = std::make_unique<Engine>(open(4096));
+  }
+
+  static Engine open(uint32_t chunk) {
     EngineOptions options;
     options.model_path = DS4_SOURCE_DIR "/models/nano/nano.gguf";
     options.backend = BackendChoice::cuda;
-    engine = std::make_unique<Engine>(must(Engine::open(options)));
+    options.prefill_chunk = chunk;
+    return must(Engine::open(options));
   }
 
   Session synced(std::span<const Token> prompt) const {
@@ -105,6 +132,61 @@ TEST_F(SessionBatchCudaTest, KeptStatesCostNothingAndAreExact) {
   }
   EXPECT_EQ(must(session.sync(tokens)).reused, 300u);
   EXPECT_EQ(logits_of(session), logits_of(synced(tokens)));
+}
+
+// A prompt or a step for which there is no memory leaves its sessions as they were; what needs none goes on.
+TEST_F(SessionBatchCudaTest, WithoutMemorySessionsStayAsTheyWere) {
+  const Engine small_chunks = open(512);
+  const auto tokens = random_tokens(60000, 9);
+  const auto begin = [&](Session& session, Session& other) {
+    must(session.sync(std::span(tokens).first(4300)));
+    must(other.sync(std::span(tokens).first(600)));
+    const BatchRow rows[] = {{&session, 5}, {&other, 6}};  // the device keeps a program of this size
+    for (const auto& result : must(small_chunks.eval_batch(rows))) must(result);
+    must(session.eval(5));
+  };
+  Session session = must(small_chunks.create_session(100000));
+  Session other = must(small_chunks.create_session(100000));
+  begin(session, other);
+  std::vector<Token> prompt(session.tokens().begin(), session.tokens().end());
+  prompt.insert(prompt.end(), tokens.begin(), tokens.end());
+  size_t steps = 0;
+  {
+    const FullDevice full;
+    EXPECT_EQ(small_chunks.create_session(100).error().code, ErrorCode::out_of_memory);
+    const auto synced = session.sync(prompt);  // chunk after chunk until the pages end
+    ASSERT_FALSE(synced);
+    EXPECT_EQ(synced.error().code, ErrorCode::out_of_memory) << synced.error().message;
+    ASSERT_GT(session.position(), 4302u);
+    prompt.resize(session.position());
+    for (;; ++steps) {
+      const BatchRow rows[] = {{&session, 11}, {&other, 12}};
+      const auto results = small_chunks.eval_batch(rows);
+      if (!results) {
+        EXPECT_EQ(results.error().code, ErrorCode::out_of_memory) << results.error().message;
+        break;
+      }
+      ASSERT_LT(steps, 20000u) << "memory does not end";
+    }
+    ASSERT_EQ(session.position(), prompt.size() + steps);
+    ASSERT_EQ(other.position(), 601 + steps);
+  }
+  must(session.eval(13));
+  must(other.eval(13));
+  printf("memory ended after %zu tokens and %zu steps\n", prompt.size(), steps);
+
+  Session same = must(small_chunks.create_session(100000));
+  Session same_other = must(small_chunks.create_session(100000));
+  begin(same, same_other);
+  must(same.sync(prompt));
+  for (size_t step = 0; step < steps; ++step) {
+    must(same.eval(11));
+    must(same_other.eval(12));
+  }
+  must(same.eval(13));
+  must(same_other.eval(13));
+  EXPECT_EQ(logits_of(session), logits_of(same));
+  EXPECT_EQ(logits_of(other), logits_of(same_other));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "backend/cpu/drafter.hpp"
 #include "backend/cpu/read_bandwidth.hpp"
 #include "base/error.hpp"
+#include "base/out_of_memory.hpp"
 #include "sampling/draw.hpp"
 
 namespace ds4::cpu {
@@ -39,7 +41,10 @@ class CpuSequence final : public backend::Sequence {
   const sampling::LogitSummary* logit_summary(size_t behind) const override {
     return position() > 0 && behind < logits.size() ? &logits[logits.size() - 1 - behind].summary : nullptr;
   }
-  void clear() override { state.position = 0; }  // a pass that starts at 0 starts from an empty state
+  void clear() override {  // a pass that starts at 0 starts from an empty state
+    state.clear();
+    logits.clear();
+  }
 
   SequenceState state;
   std::vector<KeptLogits> logits;  // of the newest tokens, the last one's last
@@ -91,18 +96,18 @@ class CpuBackend final : public backend::Backend {
 
   Result<void> prefill(backend::Sequence& sequence, std::span<const Token> tokens, size_t logit_rows,
                        std::span<float> logits, const backend::EvalControl& control) const override {
-    DS4_TRY(backend::check_prefill(tokens, logit_rows, logits.size(), shape_.vocabulary));
+    DS4_TRY(backend::check_prefill(sequence, tokens, logit_rows, logits.size(), shape_));
     DS4_TRY(backend::prepare_capture(control.capture, tokens.size(), shape_.layers, shape_.width));
     return append(static_cast<CpuSequence&>(sequence), tokens, {logit_rows, 1, logits}, control);
   }
 
   Result<void> verify(backend::Sequence& sequence, std::span<const Token> tokens) const override {
-    DS4_TRY(backend::check_verify(tokens, shape_.vocabulary));
+    DS4_TRY(backend::check_verify(sequence, tokens, shape_));
     return append(static_cast<CpuSequence&>(sequence), tokens, {0, tokens.size(), {}}, {});
   }
 
   Result<void> decode(std::span<const backend::DecodeRow> rows, std::span<float> logits) const override {
-    DS4_TRY(backend::check_decode(rows, logits.size(), shape_.vocabulary));
+    DS4_TRY(backend::check_decode(rows, logits.size(), shape_));
     const std::lock_guard lock(mutex_);
     try {
       Batch batch;
@@ -120,7 +125,7 @@ class CpuBackend final : public backend::Backend {
       finish(batch);
       return {};
     } catch (const std::bad_alloc&) {
-      for (const backend::DecodeRow& row : rows) static_cast<CpuSequence*>(row.sequence)->state.position = 0;
+      for (const backend::DecodeRow& row : rows) row.sequence->clear();
       return out_of_memory("a decode step");
     }
   }
@@ -178,8 +183,9 @@ class CpuBackend final : public backend::Backend {
     try {
       auto& target = static_cast<CpuSequence&>(sequence);
       const auto& source = static_cast<const CpuStateImage&>(image);
-      target.state = source.state;
+      SequenceState state = source.state;
       target.logits.assign(1, source.logits);
+      target.state = std::move(state);
       return {};
     } catch (const std::bad_alloc&) {
       return out_of_memory("a restored state");
@@ -202,10 +208,6 @@ class CpuBackend final : public backend::Backend {
     return {shape_, weights_, codec_, pool_, scratch_, observer_, directions_};
   }
 
-  static Error out_of_memory(const char* what) {
-    return fail(ErrorCode::out_of_memory, "not enough memory for {}", what);
-  }
-
   // Of the last tokens of a call: how many rows of logits are copied to `out`, how many stay with the
   // sequence.
   struct WantedLogits {
@@ -217,25 +219,26 @@ class CpuBackend final : public backend::Backend {
                       const backend::EvalControl& control) const {
     SequenceState& state = target.state;
     const std::lock_guard lock(mutex_);
+    std::optional<SequenceState> before;  // layers advance one after the other: undone as a whole
     try {
-      const SequenceState before = state;  // layers advance one after the other: undone as a whole
+      before.emplace(state);
       Batch batch;
       batch.add(state, state.position, tokens, target.steering);
       if (!run(batch, control)) {
-        state = before;
-        return fail(ErrorCode::cancelled, "prefill was cancelled at token {}", before.position);
+        state = std::move(*before);
+        return fail(ErrorCode::cancelled, "prefill was cancelled at token {}", state.position);
       }
       const size_t row = model::streams * static_cast<size_t>(shape_.width);
       const size_t computed = std::max(wanted.copied, wanted.kept);
       const auto values =
           compute_logits(scratch_.streams.data() + (tokens.size() - computed) * row, computed);
       std::copy_n(values.begin(), wanted.copied * shape_.vocabulary, wanted.out.begin());
-      target.logits = keep(std::span(values).last(wanted.kept * shape_.vocabulary));
+      auto kept = keep(std::span(values).last(wanted.kept * shape_.vocabulary));
       finish(batch);
+      target.logits = std::move(kept);
       return {};
     } catch (const std::bad_alloc&) {
-      // A half-advanced state is worse than none: what was copied before the call may not fit a second time.
-      state.position = 0;
+      if (before) state = std::move(*before);
       return out_of_memory("a prefill chunk");
     }
   }

@@ -59,6 +59,11 @@ void SequenceState::advance(uint64_t new_position) {
   furthest = std::max(furthest, position);
 }
 
+void SequenceState::clear() {
+  position = furthest = 0;
+  for (LayerState& layer : layers) layer.truncate(0);
+}
+
 bool SequenceState::retract(uint64_t count) {
   if (count > position || position - count + retractable_tokens < furthest) return false;
   position -= count;

@@ -98,6 +98,8 @@ struct SequenceState {
 
   SequenceState(const model::ModelShape& shape, const RowCodec& codec, bool with_drafter);
   void advance(uint64_t new_position);
+  /// Back to no tokens; gives up the rows.
+  void clear();
   /// Forgets the last `count` tokens as if they had never been. False if the rings do not reach back that
   /// far.
   bool retract(uint64_t count);

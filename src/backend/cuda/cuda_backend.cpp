@@ -16,6 +16,7 @@
 #include "backend/cuda/sampling/last_logits.hpp"
 #include "backend/cuda/state/cuda_sequence.hpp"
 #include "base/error.hpp"
+#include "base/out_of_memory.hpp"
 #include "model/weight_groups.hpp"
 #include "sampling/draw.hpp"
 
@@ -50,6 +51,17 @@ double state_bytes_per_token(const model::ModelShape& shape) {
   return bytes;
 }
 
+// Inside a catch (...) block: what the device or the host refused.
+Error caught_error() {
+  try {
+    throw;
+  } catch (const CudaFailure& failure) {
+    return failure.error;
+  } catch (const std::bad_alloc&) {
+    return out_of_memory("a call of the CUDA backend");
+  }
+}
+
 class CudaBackend final : public backend::Backend {
  public:
   CudaBackend(const model::ModelShape& shape, const model::ModelWeights& weights,
@@ -82,40 +94,45 @@ class CudaBackend final : public backend::Backend {
     const std::lock_guard lock(mutex_);
     try {
       return std::unique_ptr<backend::Sequence>(new CudaSequence(shape_, layout_, pools_, stream_.get()));
-    } catch (const CudaFailure& failure) {
-      return failure.error;
+    } catch (...) {
+      return caught_error();
     }
   }
 
   Result<void> prefill(backend::Sequence& sequence, std::span<const Token> tokens, size_t logit_rows,
                        std::span<float> logits, const backend::EvalControl& control) const override {
-    DS4_TRY(backend::check_prefill(tokens, logit_rows, logits.size(), shape_.vocabulary));
+    DS4_TRY(backend::check_prefill(sequence, tokens, logit_rows, logits.size(), shape_));
     DS4_TRY(backend::prepare_capture(control.capture, tokens.size(), shape_.layers, shape_.width));
     auto& state = static_cast<CudaSequence&>(sequence);
     const std::lock_guard lock(mutex_);
+    Before before;
     try {
       if (control.capture != nullptr && tokens.size() > prefill_.reserve()) {
         return fail(ErrorCode::unsupported, "activations of {} tokens at once do not fit; those of {} do",
                     tokens.size(), prefill_.reserve());
       }
       if (state.position() == 0) state.initialise(stream_.get());
-      keep(state);
-      const uint64_t start = state.position(), furthest = state.state.furthest;
+      before = keep(state);
+      last_logits_.reserve(1);
       if (!append(state, tokens, logit_rows, logits, control)) {
-        go_back(state, start, furthest);
-        return fail(ErrorCode::cancelled, "prefill was cancelled at token {}", start);
+        go_back(state, std::move(before));
+        return fail(ErrorCode::cancelled, "prefill was cancelled at token {}", state.position());
       }
       check(cudaStreamSynchronize(stream_.get()), "prefill");
       return {};
-    } catch (const CudaFailure& failure) {
-      state.clear();
-      return failure.error;
+    } catch (...) {
+      Error error = caught_error();
+      if (error.code != ErrorCode::out_of_memory || !try_to_go_back(state, std::move(before))) {
+        state.clear();
+      }
+      return error;
     }
   }
 
   Result<void> decode(std::span<const backend::DecodeRow> rows, std::span<float> logits) const override {
-    DS4_TRY(backend::check_decode(rows, logits.size(), shape_.vocabulary));
+    DS4_TRY(backend::check_decode(rows, logits.size(), shape_));
     const std::lock_guard lock(mutex_);
+    bool computing = false;
     try {
       std::vector<RowInfo> infos;
       for (const backend::DecodeRow& row : rows) {
@@ -124,6 +141,8 @@ class CudaBackend final : public backend::Backend {
         state.prepare_rows(1, stream_.get());
         infos.push_back({row.token, 0, state.position(), 1, 0, state.layer_caches(), state.steering});
       }
+      last_logits_.reserve(rows.size());
+      computing = true;
       pass_.run(infos);
       follow(infos, rows);
       const float* computed = pass_.logits(0, rows.size());
@@ -137,18 +156,25 @@ class CudaBackend final : public backend::Backend {
       }
       last_logits_.keep(computed, kept);
       return {};
-    } catch (const CudaFailure& failure) {
-      for (const backend::DecodeRow& row : rows) row.sequence->clear();
-      return failure.error;
+    } catch (...) {
+      Error error = caught_error();
+      if (computing || error.code != ErrorCode::out_of_memory) {
+        for (const backend::DecodeRow& row : rows) row.sequence->clear();
+      }
+      return error;
     }
   }
 
   Result<void> verify(backend::Sequence& sequence, std::span<const Token> tokens) const override {
-    DS4_TRY(backend::check_verify(tokens, shape_.vocabulary));
+    DS4_TRY(backend::check_verify(sequence, tokens, shape_));
     auto& state = static_cast<CudaSequence&>(sequence);
     const std::lock_guard lock(mutex_);
+    bool computing = false;
     try {
       if (state.position() == 0) state.initialise(stream_.get());
+      state.prepare_rows(tokens.size(), stream_.get());
+      last_logits_.reserve(tokens.size());
+      computing = true;
       advance(state, tokens);
       state.state.logits.resize(tokens.size());
       std::vector<KeptLogits*> kept;
@@ -156,9 +182,10 @@ class CudaBackend final : public backend::Backend {
       for (KeptLogits& row : state.state.logits) kept.push_back(&row);
       last_logits_.keep(pass_.logits(0, tokens.size()), kept);
       return {};
-    } catch (const CudaFailure& failure) {
-      sequence.clear();
-      return failure.error;
+    } catch (...) {
+      Error error = caught_error();
+      if (computing || error.code != ErrorCode::out_of_memory) state.clear();
+      return error;
     }
   }
 
@@ -175,8 +202,8 @@ class CudaBackend final : public backend::Backend {
     try {
       last_logits_.fetch(*static_cast<const CudaSequence&>(sequence).state.kept_logits(0), out.data());
       return {};
-    } catch (const CudaFailure& failure) {
-      return failure.error;
+    } catch (...) {
+      return caught_error();
     }
   }
 
@@ -188,8 +215,8 @@ class CudaBackend final : public backend::Backend {
     const std::lock_guard lock(mutex_);
     try {
       return last_logits_.draw(kept, params, uniform);
-    } catch (const CudaFailure& failure) {
-      return failure.error;
+    } catch (...) {
+      return caught_error();
     }
   }
 
@@ -201,8 +228,8 @@ class CudaBackend final : public backend::Backend {
     try {
       const uint64_t last = state.position() - 1;
       return drafter_->draft({state.token_streams(last), request.next, last, state.layer_caches()}, request);
-    } catch (const CudaFailure& failure) {
-      return failure.error;
+    } catch (...) {
+      return caught_error();
     }
   }
 
@@ -212,8 +239,8 @@ class CudaBackend final : public backend::Backend {
     try {
       return std::shared_ptr<const backend::StateImage>(
           std::make_shared<CudaStateImage>(static_cast<const CudaSequence&>(sequence), stream_.get()));
-    } catch (const CudaFailure& failure) {
-      return failure.error;
+    } catch (...) {
+      return caught_error();
     }
   }
 
@@ -222,9 +249,9 @@ class CudaBackend final : public backend::Backend {
     try {
       restore_locked(static_cast<CudaSequence&>(sequence), static_cast<const CudaStateImage&>(image));
       return {};
-    } catch (const CudaFailure& failure) {
+    } catch (...) {
       sequence.clear();
-      return failure.error;
+      return caught_error();
     }
   }
 
@@ -232,8 +259,8 @@ class CudaBackend final : public backend::Backend {
     const std::lock_guard lock(mutex_);
     try {
       return cuda::measure_read_bandwidth(stream_.get());
-    } catch (const CudaFailure& failure) {
-      return failure.error;
+    } catch (...) {
+      return caught_error();
     }
   }
 
@@ -340,22 +367,41 @@ class CudaBackend final : public backend::Backend {
     state.state.advance(tokens.size());
   }
 
-  // For go_back(). Pages need no copy: rows beyond the position count for nothing, and the rows before it
-  // stay as they are.
-  void keep(const CudaSequence& state) const {
+  // What go_back() needs, beside the copy of the fixed-size state in before_. Pages need no copy: rows beyond
+  // the position count for nothing, and the rows before it stay as they are.
+  struct Before {
+    bool valid = false;
+    uint64_t position = 0, furthest = 0;
+    std::vector<KeptLogits> logits;
+  };
+
+  Before keep(const CudaSequence& state) const {
     if (before_.size() == 0) before_ = DeviceBuffer<uint8_t>(layout_.bytes, "state before a prefill");
     check(cudaMemcpyAsync(before_.data(), state.arena.data(), layout_.bytes, cudaMemcpyDeviceToDevice,
                           stream_.get()),
           "state before a prefill");
+    return {true, state.state.position, state.state.furthest, state.state.logits};
   }
 
-  void go_back(CudaSequence& state, uint64_t position, uint64_t furthest) const {
+  void go_back(CudaSequence& state, Before before) const {
     check(cudaMemcpyAsync(state.arena.data(), before_.data(), layout_.bytes, cudaMemcpyDeviceToDevice,
                           stream_.get()),
-          "cancelled prefill");
-    state.state.position = position;
-    state.state.furthest = furthest;
-    check(cudaStreamSynchronize(stream_.get()), "cancelled prefill");
+          "undone prefill");
+    state.state.position = before.position;
+    state.state.furthest = before.furthest;
+    state.state.logits = std::move(before.logits);
+    check(cudaStreamSynchronize(stream_.get()), "undone prefill");
+  }
+
+  // After a failure; nothing is to be undone if `before` was not taken.
+  bool try_to_go_back(CudaSequence& state, Before before) const {
+    if (!before.valid) return true;
+    try {
+      go_back(state, std::move(before));
+      return true;
+    } catch (const CudaFailure&) {
+      return false;
+    }
   }
 
   void copy_to_host(const float* computed, size_t rows, float* out) const {
@@ -405,14 +451,12 @@ class CudaBackend final : public backend::Backend {
   mutable DeviceBuffer<uint8_t> before_;  // fixed-size state of the sequence in prefill
 };
 
-Result<cudaDeviceProp> usable_device(int index) {
+Result<cudaDeviceProp> usable_device() {
+  constexpr int index = 0;
   int count = 0;
   if (const cudaError_t status = cudaGetDeviceCount(&count); status != cudaSuccess || count == 0) {
     return fail(ErrorCode::unsupported, "no CUDA device: {}",
                 status == cudaSuccess ? "none is installed" : cudaGetErrorString(status));
-  }
-  if (index < 0 || index >= count) {
-    return fail(ErrorCode::unsupported, "there is no CUDA device {}; this machine has {}", index, count);
   }
   cudaDeviceProp properties;
   if (const cudaError_t status = cudaGetDeviceProperties(&properties, index); status != cudaSuccess) {
@@ -454,8 +498,7 @@ struct Plan {
 
 // Chunks as long as fit beside the weights and a session. Throws CudaFailure.
 Plan plan_for(const cudaDeviceProp& device, const model::ModelShape& shape,
-              const model::ModelWeights& weights, const model::MtpWeights* mtp, const CudaOptions& options) {
-  check(cudaSetDevice(options.device), "device");
+              const model::ModelWeights& weights, const model::MtpWeights* mtp) {
   size_t free_bytes = 0, total_bytes = 0;
   check(cudaMemGetInfo(&free_bytes, &total_bytes), "memory of the device");
   MemoryPlan plan;
@@ -480,19 +523,19 @@ Plan plan_for(const cudaDeviceProp& device, const model::ModelShape& shape,
 }  // namespace
 
 bool available(std::string* why) {
-  const auto device = usable_device(0);
+  const auto device = usable_device();
   if (!device && why != nullptr) *why = device.error().message;
   return device.has_value();
 }
 
 Result<MemoryPlan> plan_cuda_memory(const model::ModelShape& shape, const model::ModelWeights& weights,
-                                    const model::MtpWeights* mtp, const CudaOptions& options) {
+                                    const model::MtpWeights* mtp) {
   DS4_TRY(check_limits(shape));
-  DS4_ASSIGN(const cudaDeviceProp device, usable_device(options.device));
+  DS4_ASSIGN(const cudaDeviceProp device, usable_device());
   try {
-    return plan_for(device, shape, weights, mtp, options).memory;
-  } catch (const CudaFailure& failure) {
-    return failure.error;
+    return plan_for(device, shape, weights, mtp).memory;
+  } catch (...) {
+    return caught_error();
   }
 }
 
@@ -501,9 +544,9 @@ Result<std::unique_ptr<backend::Backend>> make_cuda_backend(const model::ModelSh
                                                             const model::MtpWeights* mtp,
                                                             const CudaOptions& options) {
   DS4_TRY(check_limits(shape));
-  DS4_ASSIGN(const cudaDeviceProp device, usable_device(options.device));
+  DS4_ASSIGN(const cudaDeviceProp device, usable_device());
   try {
-    const auto [plan, chunk_tokens] = plan_for(device, shape, weights, mtp, options);
+    const auto [plan, chunk_tokens] = plan_for(device, shape, weights, mtp);
     const uint64_t first_session = plan.session_total_bytes(0), needed = needed_bytes(plan);
     if (needed > plan.available_bytes) {
       const auto gib = [](uint64_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
@@ -515,8 +558,8 @@ Result<std::unique_ptr<backend::Backend>> make_cuda_backend(const model::ModelSh
     }
     return std::unique_ptr<backend::Backend>(
         new CudaBackend(shape, weights, mtp, options, device, chunk_tokens));
-  } catch (const CudaFailure& failure) {
-    return failure.error;
+  } catch (...) {
+    return caught_error();
   }
 }
 

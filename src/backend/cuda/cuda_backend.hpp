@@ -16,7 +16,6 @@
 namespace ds4::cuda {
 
 struct CudaOptions {
-  int device = 0;
   std::vector<float> directions;  // [layers][d] for steering; empty: none
   /// Called while weights go to the device: bytes done, bytes in all.
   std::function<void(uint64_t, uint64_t)> on_load_progress;
@@ -27,7 +26,7 @@ bool available(std::string* why);
 
 /// What make_cuda_backend() would take. Errors: unsupported.
 Result<MemoryPlan> plan_cuda_memory(const model::ModelShape& shape, const model::ModelWeights& weights,
-                                    const model::MtpWeights* mtp, const CudaOptions& options);
+                                    const model::MtpWeights* mtp);
 
 /// Loads the weights. `mtp` may be null. Errors: unsupported (no CUDA in this build, no usable device),
 /// out_of_memory with the numbers.

@@ -79,8 +79,8 @@ struct RowInfo {
   SteeringScales steering;
 };
 
-/// Which kernels attention and indexer of a prefill pass take: `best` takes warpgroup products where the
-/// device and the build have them.
+/// Which kernels a prefill pass takes: `best` takes warpgroup products where the device and the build have
+/// them.
 enum class PrefillKernel { best, portable };
 
 /// Compressed rows visible to a token at `position`.

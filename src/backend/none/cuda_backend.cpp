@@ -20,7 +20,7 @@ Error not_built() {
 }  // namespace
 
 Result<MemoryPlan> plan_cuda_memory(const model::ModelShape&, const model::ModelWeights&,
-                                    const model::MtpWeights*, const CudaOptions&) {
+                                    const model::MtpWeights*) {
   return not_built();
 }
 

@@ -111,13 +111,13 @@ size_t half_experts_scratch_bytes(uint32_t tokens, uint32_t experts, uint32_t ex
   return half_expert_scratch(nullptr, tokens, experts, experts_per_token, width, expert_width).bytes;
 }
 
-cudaError_t half_experts(const HalfExperts& a, cudaStream_t stream, HalfGemmKernel kernel) {
+cudaError_t half_experts(const HalfExperts& a, cudaStream_t stream, PrefillKernel kernel) {
   if (!is_valid(a)) return cudaErrorInvalidValue;
   HalfExpertDevice device;
   cudaError_t status = read_device(device);
   if (status != cudaSuccess) return status;
   const uint32_t width = a.gate.cols, features = a.down.cols;
-  const bool warpgroup = kernel == HalfGemmKernel::best && has_warpgroup_products();
+  const bool warpgroup = kernel == PrefillKernel::best && has_warpgroup_products();
   constexpr uint32_t small_shared_bytes = 128 << 10;
   const uint32_t portable_tokens =
       device.shared_bytes < small_shared_bytes ? min_half_tile_tokens : max_portable_tile_tokens;

@@ -30,6 +30,6 @@ size_t half_experts_scratch_bytes(uint32_t tokens, uint32_t experts, uint32_t ex
 /// token's results do not depend on the other tokens of the pass. At most 65,535 tokens; x and out aligned to
 /// 16 bytes. cudaErrorInvalidValue when shapes disagree.
 cudaError_t half_experts(const HalfExperts& arguments, cudaStream_t stream,
-                         HalfGemmKernel kernel = HalfGemmKernel::best);
+                         PrefillKernel kernel = PrefillKernel::best);
 
 }  // namespace ds4::cuda

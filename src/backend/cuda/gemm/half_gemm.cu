@@ -69,7 +69,7 @@ size_t half_gemm_scratch_bytes(std::span<const HalfGemmJob> jobs) {
 }
 
 cudaError_t half_gemm(std::span<const HalfGemmJob> jobs, int tokens, void* scratch, cudaStream_t stream,
-                      HalfGemmKernel kernel) {
+                      PrefillKernel kernel) {
   if (tokens < 0) return cudaErrorInvalidValue;
   for (const HalfGemmJob& job : jobs) {
     if (job.w.rows != 0 && !is_valid(job)) return cudaErrorInvalidValue;
@@ -103,7 +103,7 @@ cudaError_t half_gemm(std::span<const HalfGemmJob> jobs, int tokens, void* scrat
     if (status != cudaSuccess) return status;
     const std::span<const HalfProduct> batch(products.data(), count);
     const uint32_t token_count = static_cast<uint32_t>(tokens);
-    status = kernel == HalfGemmKernel::best && has_warpgroup_products()
+    status = kernel == PrefillKernel::best && has_warpgroup_products()
                  ? half_gemm_wgmma(batch, token_count, stream)
                  : half_gemm_mma(batch, token_count, stream);
     if (status != cudaSuccess) return status;

@@ -31,9 +31,6 @@ struct HalfGemmJob {
   uint32_t group_cols = 0;      // row r reads activation columns from (r / rows_per_group) * group_cols
 };
 
-/// The kernels: `best` takes warpgroup products where the device and the build have them.
-enum class HalfGemmKernel { best, portable };
-
 /// Device bytes for the F16 form of the weights of all jobs of one call (nothing for plain F16); reads `w`
 /// and whether `x.low` is set. The scratch is aligned to 256 bytes, and free again for the next call in the
 /// stream.
@@ -45,6 +42,6 @@ size_t half_gemm_scratch_bytes(std::span<const HalfGemmJob> jobs);
 /// exact in F32; sums run over the columns in ascending order in steps of the tensor cores.
 /// cudaErrorInvalidValue when shapes or alignment (16 bytes) are wrong.
 cudaError_t half_gemm(std::span<const HalfGemmJob> jobs, int tokens, void* scratch, cudaStream_t stream,
-                      HalfGemmKernel kernel = HalfGemmKernel::best);
+                      PrefillKernel kernel = PrefillKernel::best);
 
 }  // namespace ds4::cuda

@@ -33,6 +33,8 @@ class LastLogits {
   /// Device memory taken at first; it grows when more rows are kept.
   static uint64_t initial_bytes(uint32_t vocabulary);
 
+  /// Room for the next `count` rows to be kept. Throws CudaFailure.
+  void reserve(size_t count) { pool_->reserve(count); }
   /// Row r of `logits` (device memory, [kept.size()][V], at most max_rows) becomes *kept[r]. Waits for the
   /// stream.
   void keep(const float* logits, std::span<KeptLogits* const> kept);

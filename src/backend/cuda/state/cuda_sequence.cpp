@@ -66,6 +66,13 @@ void CudaState::advance(uint64_t count) {
   furthest = std::max(furthest, position);
 }
 
+void CudaState::clear() {
+  position = furthest = 0;
+  for (RowTable& table : compressed) table.clear();
+  for (RowTable& table : index) table.clear();
+  logits.clear();
+}
+
 bool CudaState::retract(uint64_t count) {
   if (count > position || position - count + retractable_tokens < furthest) return false;
   position -= count;
@@ -136,7 +143,7 @@ uint8_t** CudaSequence::table(size_t layer, bool index) const {
 }
 
 void CudaSequence::initialise(cudaStream_t stream) {
-  state.position = state.furthest = 0;
+  state.clear();
   for (size_t l = 0; l < shape_.layers; ++l) {
     const uint32_t ratio = shape_.ratios[l];
     const ArenaLayout::Layer& place = layout_.layers[l];
@@ -149,8 +156,6 @@ void CudaSequence::initialise(cudaStream_t stream) {
     };
     if (ratio != 0) empty(place.values, place.scores, model::head_dim);
     if (ratio == model::csa_ratio) empty(place.index_values, place.index_scores, model::index_head_dim);
-    state.compressed[l].publish(0, table(l, false), stream);
-    state.index[l].publish(0, table(l, true), stream);
   }
 }
 

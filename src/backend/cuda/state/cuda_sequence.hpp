@@ -46,6 +46,8 @@ struct CudaState {
   /// A copy that shares pages; both sides copy a page before they write to it again.
   CudaState share() const;
   void advance(uint64_t count);
+  /// Gives up all tokens, pages and logits.
+  void clear();
   /// Forgets the last `count` tokens. Rows and slots beyond the position are written over before they are
   /// read. False if the rings do not reach back that far.
   bool retract(uint64_t count);
@@ -71,7 +73,7 @@ class CudaSequence final : public backend::Sequence {
     const KeptLogits* kept = state.kept_logits(behind);
     return kept == nullptr ? nullptr : &kept->summary;
   }
-  void clear() override { state.position = 0; }
+  void clear() override { state.clear(); }
 
   /// Room for the rows that `count` more tokens complete. Call before a pass.
   void prepare_rows(size_t count, cudaStream_t stream);

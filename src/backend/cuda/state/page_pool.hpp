@@ -20,12 +20,15 @@ class PagePool : public std::enable_shared_from_this<PagePool> {
   /// A page that returns to the pool when its last owner lets go. Throws CudaFailure when memory is
   /// exhausted.
   std::shared_ptr<uint8_t> take();
+  /// Makes the next `count` pages that are taken be there already. Throws CudaFailure.
+  void reserve(size_t count);
   size_t page_bytes() const { return page_bytes_; }
   /// What the pool grows by.
   size_t slab_bytes() const;
 
  private:
   size_t stride() const;
+  void grow();
   void give_back(uint8_t* page);
 
   const size_t page_bytes_;
@@ -42,10 +45,12 @@ class RowTable {
       : pool_(std::move(pool)), row_bytes_(row_bytes) {}
 
   /// Makes rows [0, count) writable from `begin` on; writes changed addresses to `table` (device memory, room
-  /// for all pages). Rows before `begin` stay as they are.
+  /// for all pages). Rows before `begin` stay as they are. Without memory the table is as before.
   void prepare(size_t begin, size_t count, uint8_t** table, cudaStream_t stream);
   /// Forgets rows from `count` on, and writes the whole table again (after a copy from another sequence).
   void publish(size_t count, uint8_t** table, cudaStream_t stream);
+  /// Forgets all rows; the device's table is not looked at before rows are prepared.
+  void clear() { pages_.clear(); }
   /// Pages may now be referred to by a copy.
   void mark_shared() const;
   size_t memory_bytes() const { return pages_.size() * pool_->page_bytes(); }
