@@ -90,6 +90,14 @@ RequestError context_overflow(size_t prompt_tokens, size_t context, std::string 
   return error;
 }
 
+RequestError generation_error(const GenerationEvent& finished) {
+  RequestError error = finished.error;
+  if (error.status < 500) error.status = 500;
+  if (error.type == RequestError().type) error.type = "server_error";
+  if (error.message.empty()) error.message = "generation failed";
+  return error;
+}
+
 std::string error_body_for_path(std::string_view path, int status, std::string_view message) {
   RequestError error;
   error.status = status;

@@ -22,6 +22,9 @@ http::Response anthropic_error_response(const RequestError& error);
 /// The prompt does not fit; `param` is where it came from ("messages", "prompt", "input").
 RequestError context_overflow(size_t prompt_tokens, size_t context, std::string param);
 
+/// Why an answer broke off: the server's fault, whatever defaults the event's error was left with.
+RequestError generation_error(const GenerationEvent& finished);
+
 /// The body of an error that is found before a request reaches its API, in the shape of the API that `path`
 /// belongs to: for http::ServerOptions::error_body.
 std::string error_body_for_path(std::string_view path, int status, std::string_view message);

@@ -17,15 +17,6 @@ RequestError error_of(const GenerationEvent& event, const std::string& overflow_
   return error;
 }
 
-/// An answer that broke off is the server's fault, whatever defaults the error was left with.
-RequestError generation_error(const GenerationEvent& finished) {
-  RequestError error = finished.error;
-  if (error.status < 500) error.status = 500;
-  if (error.type == RequestError().type) error.type = "server_error";
-  if (error.message.empty()) error.message = "generation failed";
-  return error;
-}
-
 }  // namespace
 
 OpenAiReplyOptions reply_options(const char* id_prefix, const GenerationRequest& request, bool stream,

@@ -1,0 +1,35 @@
+// Rules for conversations that APIs with items and blocks share.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ds4/chat.hpp"
+#include "server/api/json_fields.hpp"
+#include "server/generation.hpp"
+#include "server/http/message.hpp"
+
+namespace ds4::server::api {
+
+/// Appends `text` to a joined text: with a line end between the two unless there is one.
+void append_line(std::string& joined, std::string_view text);
+
+/// System and developer messages after the beginning of the conversation become user turns where they stand.
+/// The renderer would move them into the system region, and everything behind it would have to be computed
+/// anew.
+void keep_late_instructions_in_place(std::vector<ChatMessage>& messages);
+
+/// The id of the first tool result that answers no call before it.
+std::optional<std::string> unanswerable_result(const std::vector<ChatMessage>& messages);
+
+/// Headers that say what was applied: reasoning, and the kinds of tools that were left out because only the
+/// original service can run them.
+http::HeaderList applied_headers(const Thinking& thinking, const std::vector<std::string>& ignored_tools);
+
+/// Adds a kind of tool to those left out.
+void ignore_tool(std::vector<std::string>& ignored_tools, std::string_view type);
+
+}  // namespace ds4::server::api
