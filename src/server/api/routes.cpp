@@ -11,6 +11,12 @@
 namespace ds4::server::api {
 namespace {
 
+using Exchange = std::shared_ptr<http::Exchange>;
+/// An endpoint that generates: refuses, or hands a sink that holds the exchange to the generator.
+using GeneratingHandler = void (*)(const http::Request&, Exchange, Generator&, const ApiOptions&);
+/// An endpoint that answers at once.
+using PlainHandler = http::Response (*)(const http::Request&, Generator&, const ApiOptions&);
+
 struct Route {
   const char* method;
   const char* path;            // without /v1
@@ -18,18 +24,40 @@ struct Route {
   PlainHandler answer;
 };
 
-http::Response handle_health(const http::Request& /*request*/, Generator& /*generator*/) {
+/// An endpoint that knows nothing of options.
+template <http::Response (*answer)(const http::Request&, Generator&)>
+http::Response plain(const http::Request& request, Generator& generator, const ApiOptions& /*options*/) {
+  return answer(request, generator);
+}
+template <void (*handle)(const http::Request&, Exchange, Generator&)>
+void generating(const http::Request& request, Exchange exchange, Generator& generator,
+                const ApiOptions& /*options*/) {
+  handle(request, std::move(exchange), generator);
+}
+
+http::Response health(const http::Request& /*request*/, Generator& /*generator*/) {
   return answer_health();
 }
 
+void messages(const http::Request& request, Exchange exchange, Generator& generator,
+              const ApiOptions& options) {
+  handle_messages(request, std::move(exchange), generator, options.messages);
+}
+
+http::Response count_tokens(const http::Request& request, Generator& generator, const ApiOptions& options) {
+  return answer_count_tokens(request, generator, options.messages);
+}
+
 constexpr Route kRoutes[] = {
-    {"POST", "/chat/completions", handle_chat_completions, nullptr},
-    {"POST", "/completions", handle_completions, nullptr},
-    {"GET", "/models", nullptr, answer_models},
-    {"GET", "/health", nullptr, handle_health},
-    {"GET", "/props", nullptr, answer_props},
-    {"POST", "/tokenize", nullptr, answer_tokenize},
-    {"POST", "/detokenize", nullptr, answer_detokenize},
+    {"POST", "/chat/completions", generating<handle_chat_completions>, nullptr},
+    {"POST", "/completions", generating<handle_completions>, nullptr},
+    {"POST", "/messages", messages, nullptr},
+    {"POST", "/messages/count_tokens", nullptr, count_tokens},
+    {"GET", "/models", nullptr, plain<answer_models>},
+    {"GET", "/health", nullptr, plain<health>},
+    {"GET", "/props", nullptr, plain<answer_props>},
+    {"POST", "/tokenize", nullptr, plain<answer_tokenize>},
+    {"POST", "/detokenize", nullptr, plain<answer_detokenize>},
 };
 constexpr std::string_view kModelPrefix = "/models/";
 constexpr std::string_view kMetricsPath = "/metrics";
@@ -67,8 +95,8 @@ http::Response metrics_response(const std::function<std::string()>& metrics) {
 
 }  // namespace
 
-Routes::Routes(Generator& generator, std::function<std::string()> metrics)
-    : generator_(&generator), metrics_(std::move(metrics)) {}
+Routes::Routes(Generator& generator, std::function<std::string()> metrics, ApiOptions options)
+    : generator_(&generator), metrics_(std::move(metrics)), options_(std::move(options)) {}
 
 void Routes::handle(const http::Request& request, std::shared_ptr<http::Exchange> exchange) const {
   const std::string_view path = normalised(request.path);
@@ -77,8 +105,8 @@ void Routes::handle(const http::Request& request, std::shared_ptr<http::Exchange
     if (request.method != route.method) {
       return exchange->respond(wrong_method(request, allowed_methods(route.method)));
     }
-    if (route.answer != nullptr) return exchange->respond(route.answer(request, *generator_));
-    return route.generate(request, std::move(exchange), *generator_);
+    if (route.answer != nullptr) return exchange->respond(route.answer(request, *generator_, options_));
+    return route.generate(request, std::move(exchange), *generator_, options_);
   }
   const bool model = path.starts_with(kModelPrefix);
   if (model || (path == kMetricsPath && metrics_)) {

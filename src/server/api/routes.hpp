@@ -6,23 +6,23 @@
 #include <optional>
 #include <string>
 
+#include "server/api/anthropic_messages.hpp"
 #include "server/generator.hpp"
 #include "server/http/exchange.hpp"
 #include "server/http/message.hpp"
 
 namespace ds4::server::api {
 
-/// An endpoint that generates: refuses, or hands a sink that holds the exchange to the generator.
-using GeneratingHandler = void (*)(const http::Request&, std::shared_ptr<http::Exchange>, Generator&);
-/// An endpoint that answers at once.
-using PlainHandler = http::Response (*)(const http::Request&, Generator&);
+struct ApiOptions {
+  MessagesOptions messages;
+};
 
 /// Thread-safe. Every path is known with and without /v1 in front of it, and with a slash at its end.
 class Routes {
  public:
   /// `metrics` gives the text of GET /metrics; without it there is no such path. `generator` must outlive
   /// this.
-  explicit Routes(Generator& generator, std::function<std::string()> metrics = {});
+  explicit Routes(Generator& generator, std::function<std::string()> metrics = {}, ApiOptions options = {});
 
   void handle(const http::Request& request, std::shared_ptr<http::Exchange> exchange) const;
 
@@ -32,6 +32,7 @@ class Routes {
  private:
   Generator* generator_;
   std::function<std::string()> metrics_;
+  ApiOptions options_;
 };
 
 }  // namespace ds4::server::api

@@ -33,6 +33,13 @@ TEST_F(RoutesTest, FindsEndpoints) {
   }
   ask("POST", "/v1/completions", R"({"prompt":"a"})");
   EXPECT_EQ(generator_.request.kind, GenerationRequest::Kind::completion);
+  for (const char* path : {"/v1/messages", "/messages"}) {
+    ask("POST", path, chat);
+    EXPECT_EQ(generator_.request.tool_id_prefix, "toolu_");
+    generator_.request = {};
+  }
+  generator_.counted.prompt_tokens = 3;
+  EXPECT_EQ(ask("POST", "/v1/messages/count_tokens", chat).body, "{\"input_tokens\":3}\n");
   EXPECT_EQ(ask("GET", "/health").body, "{\"status\":\"ok\"}\n");
   EXPECT_EQ(ask("GET", "/metrics").body, "up 1\n");
   EXPECT_THAT(ask("GET", "/metrics").content_type, testing::StartsWith("text/plain; version=0.0.4"));
