@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <array>
+#include <algorithm>
 #include <vector>
 
 #include "ds4/chat.hpp"
@@ -61,6 +61,8 @@ TEST(JsonObject, TakesObjectsOnly) {
                                  R"({"a":"\ud83d"})",
                                  R"({"a":"\ude00"})",
                                  R"({"a":"\ud83dx"})",
+                                 R"({"a":"\ud83d\ud83d"})",
+                                 R"({"a":"\ud83d\u0041"})",
                                  "{\"a\":\"\n\"}",
                                  "{\"a\":\"\x1f\"}",
                                  "{\"a\":\"\xff\"}",
@@ -312,6 +314,72 @@ TEST(JsonSchema, ErrorsNameKeywordAndPlace) {
                                    R"({"properties":{"a":3}})"}) {
     EXPECT_THAT(error_of(schema), testing::StartsWith("response_format: ")) << schema;
   }
+}
+
+TEST(JsonSchema, NothingLeadsToADeadEnd) {
+  const auto taken = [](std::string_view schema, std::string_view text) {
+    return taken_bytes(schema_grammar(schema), text);
+  };
+  EXPECT_EQ(taken(R"({"properties":{"a":false,"ab":{}}})", R"({"a":)"), 3u);
+  EXPECT_EQ(taken(R"({"properties":{"a":false}})", R"({"a)"), 1u);
+  EXPECT_EQ(taken(R"({"properties":{"a":{"const":1},"b":false}})", R"({"a":1,)"), 6u);
+  EXPECT_EQ(
+      taken(R"({"type":"array","prefixItems":[{"const":1}],"items":{"enum":[{}],"type":"null"}})", "[1,"),
+      2u);
+  EXPECT_EQ(taken(R"({"type":"array","items":false})", "[1"), 1u);
+  EXPECT_EQ(taken(R"({"type":"string","pattern":"^(ab|ac)$","maxLength":1,"nullable":true})", "\"a"), 0u);
+  EXPECT_EQ(taken(R"({"anyOf":[{"type":"object","properties":{"x":false},"required":["x"]},{"const":{}}]})",
+                  "{\"x"),
+            1u);
+}
+
+TEST(Vocabulary, SpecialTokensAreNoText) {
+  const auto index = nano_index();
+  const SpecialTokens& special = text::nano_tokenizer().special();
+  for (const Token token : {special.bos, special.eos, special.user, special.assistant, special.think_open,
+                            special.think_close, Token{-1}, static_cast<Token>(index->vocabulary_size())}) {
+    EXPECT_EQ(index->bytes(token), "");
+  }
+  EXPECT_EQ(index->bytes(special.dsml), "｜DSML｜");
+  // The mark is text to a string, but not in an answer.
+  const auto grammar = schema_grammar(R"({"type":"string"})");
+  Constraint constraint(grammar, index);
+  ASSERT_TRUE(constraint.accept_bytes("\"a"));
+  std::vector<uint64_t> mask(index->mask_words());
+  constraint.allowed(mask);
+  const auto allows = [&](Token token) {
+    return ((mask[static_cast<size_t>(token) / 64] >> (token % 64)) & 1) != 0;
+  };
+  EXPECT_FALSE(allows(special.dsml));
+  EXPECT_FALSE(constraint.accept(special.dsml));
+  EXPECT_FALSE(allows(special.think_open));
+  EXPECT_FALSE(allows(special.eos));
+  ASSERT_TRUE(constraint.accept_bytes("\""));
+  constraint.allowed(mask);
+  EXPECT_TRUE(allows(special.eos));
+  EXPECT_EQ(std::count(mask.begin(), mask.end(), 0), static_cast<std::ptrdiff_t>(mask.size() - 1));
+}
+
+TEST(Constraints, CopiesGoTheirOwnWays) {
+  Constraint one(schema_grammar(R"({"type":"array","items":{"type":"integer"}})"), nano_index());
+  ASSERT_TRUE(one.accept_bytes("[1"));
+  Constraint two = one;
+  EXPECT_FALSE(one.accept_bytes(",,"));
+  EXPECT_TRUE(one.accept_bytes("]"));
+  EXPECT_TRUE(one.complete());
+  EXPECT_FALSE(two.complete());
+  EXPECT_TRUE(two.accept_bytes(", 2]"));
+  EXPECT_TRUE(two.complete());
+}
+
+TEST(Constraints, LongRepliesForgetTheirStacks) {
+  Constraint constraint(schema_grammar(R"({"type":"array","items":{"type":"object"},"maxItems":5000})"),
+                        nano_index());
+  ASSERT_TRUE(constraint.accept_bytes("["));
+  for (int i = 0; i < 5000; ++i) ASSERT_TRUE(constraint.accept_bytes(i == 0 ? "{}" : ", {\"a\": [[]]}")) << i;
+  EXPECT_FALSE(constraint.accept_bytes(","));
+  EXPECT_TRUE(constraint.accept_bytes("]"));
+  EXPECT_TRUE(constraint.complete());
 }
 
 TEST(JsonSchema, HostileSchemasAreRefused) {

@@ -9,7 +9,7 @@ namespace {
 /// Walks that visit fewer nodes are as quick as a look into the cache is worth.
 constexpr size_t kWorthKeeping = 2000;
 /// A schema made to be slow gets no more time than this per mask: what is left out is forbidden.
-constexpr size_t kMostVisited = 20'000'000;
+constexpr size_t kMostVisited = 4'000'000;
 /// Stands for all values of a counter at which no guard can matter within one token.
 constexpr uint32_t kAnyCount = kUnlimited;
 

@@ -119,7 +119,7 @@ std::optional<Dfa> beyond(const Bound& bound, int side) {
       if (!next) continue;
       const auto [place, is_new] = numbers.try_emplace(*next, static_cast<uint32_t>(places.size()));
       if (is_new) places.push_back(*next);
-      const auto value = static_cast<uint32_t>(character);
+      const auto value = static_cast<uint32_t>(static_cast<unsigned char>(character));
       state.edges.push_back({value, value, place->second});
     }
     dfa.states.push_back(std::move(state));

@@ -129,6 +129,7 @@ Result<void> SchemaCompiler::emit_strings(const ValueForms& forms, uint32_t star
 
 Result<Dfa> SchemaCompiler::more_names(const Branch& object) const {
   std::vector<std::string> listed;
+  listed.reserve(object.properties.size());
   for (const Property& property : object.properties) listed.push_back(property.name);
   std::optional<Dfa> names = object.more_names ? object.more_names : any_string();
   if (!listed.empty()) {

@@ -132,6 +132,13 @@ TEST(ToolCalls, TagsAreForcedAndTheMarkIsAToken) {
   EXPECT_FALSE(constraint.accept(tokenizer.special().eos));
 }
 
+TEST(ToolCalls, NoTagLeadsToADeadEnd) {
+  const auto grammar = tools_grammar({{"f", R"({"properties":{"v":{"anyOf":[{"type":"string"},
+      {"type":"object","properties":{"x":false},"required":["x"]}]}},"required":["v"]})"}});
+  Constraint constraint(grammar, nano_index());
+  EXPECT_THAT(constraint.forced(), testing::EndsWith("<｜DSML｜parameter name=\"v\" string=\"true\">"));
+}
+
 TEST(ToolCalls, ErrorsNameTheTool) {
   const auto error = [](const std::vector<ToolSignature>& tools) {
     const auto grammar = Grammar::tool_calls(tools, true);
