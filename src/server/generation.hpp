@@ -103,12 +103,13 @@ struct ScoredToken {
 
 enum class FinishReason { stop, length, tool_calls, error };
 
-/// What happens to a request, in order: one started, any number of progress events before the first piece of
-/// text, pieces, and one finished per choice; then one done. Or failed, at any time, and nothing after it.
+/// What happens to a request, in order: one progress event if it has to wait, one started, any number of
+/// progress events before the first piece of text, pieces, and one finished per choice; then one done. Or
+/// failed, at any time, and nothing after it.
 struct GenerationEvent {
   enum class Kind {
     started,         // taken up: `usage` has the prompt's tokens, and those not computed again
-    progress,        // the prompt is being evaluated: `done` of `total` tokens
+    progress,        // the prompt is being evaluated: `done` of `total` tokens; 0 of 0 while it waits
     reasoning,       // `text`
     content,         // `text`
     call_begin,      // `call`, `id`, and `text` is the tool's name

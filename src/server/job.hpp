@@ -54,6 +54,7 @@ struct Job {
 
   Lease lease;
   std::vector<size_t> borders;  // of lease.tokens, see prompt_borders()
+  bool announced = false;       // while it waits
   bool prefilled = false;
   Usage usage;
   std::vector<Choice> choices;

@@ -16,6 +16,8 @@ using Kind = GenerationEvent::Kind;
 constexpr double slice_seconds_alone = 1.0, slice_seconds_shared = 0.2;
 constexpr size_t least_quantum_tokens = 32;
 constexpr std::chrono::milliseconds progress_interval{500};
+// A request that waits longer is told so, which begins its stream: from then on it is kept alive.
+constexpr std::chrono::milliseconds silent_wait{1000};
 
 RequestError shutting_down() {
   return {.status = 503, .type = "server_error", .message = "the server is shutting down"};
@@ -113,6 +115,7 @@ void Scheduler::run() {
     }
     admit();
     drop_abandoned();
+    announce_waiting();
     prefill_slice();
     decode_step();
     update_gauges();
@@ -189,6 +192,16 @@ void Scheduler::drop_abandoned() {
     const RequestRecord record = make_record(*job, "cancelled", {}, tokenizer());
     metrics_.record(record);
     if (options_.on_request) options_.on_request(record);
+  }
+}
+
+void Scheduler::announce_waiting() {
+  const std::lock_guard lock(mutex_);
+  const auto now = Clock::now();
+  for (const auto& job : queue_) {
+    if (job->announced || now - job->submitted < silent_wait) continue;
+    job->announced = true;
+    job->sink->on_event(make_event(Kind::progress));
   }
 }
 

@@ -74,6 +74,7 @@ class Scheduler final : public Generator {
   void admit();
   void start(Job& job);
   void drop_abandoned();
+  void announce_waiting();
   void prefill_slice();
   void sync_slice(Job& job);
   size_t quantum() const;  // tokens of a slice

@@ -382,6 +382,16 @@ TEST_F(SchedulerTest, TheQueueHasALimit) {
   EXPECT_LE(refused, 28u);
 }
 
+TEST_F(SchedulerTest, WhoWaitsIsTold) {
+  start({{"", "</think>" + std::string(1500, 's')}}, {}, {.per_pass = 1ms});
+  std::vector<std::shared_ptr<Listener>> all;
+  for (int i = 0; i < 17; ++i) all.push_back(submit(user(fmt::format("x{}", i))));
+  EXPECT_TRUE(all.back()->wait_for(Kind::progress));
+  EXPECT_EQ(all.back()->events().front().total, 0u);
+  EXPECT_TRUE(all.back()->wait(20s));
+  EXPECT_EQ(all.back()->events().back().kind, Kind::done);
+}
+
 TEST_F(SchedulerTest, TooLongAPromptIsRefusedWithNumbers) {
   start({{"", "</think>x"}}, {.pool = {.context = 64}});
   std::string words;
