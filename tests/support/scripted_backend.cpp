@@ -13,6 +13,7 @@
 #include "ds4/sampling.hpp"
 #include "engine/engine_impl.hpp"
 #include "format/gguf.hpp"
+#include "model/shape.hpp"
 #include "text/gguf_tokenizer.hpp"
 
 namespace ds4::testing {
@@ -46,8 +47,11 @@ struct ScriptedSequence : backend::Sequence {
 
 class ScriptedBackend : public backend::Backend {
  public:
-  ScriptedBackend(ScriptedOptions options, uint32_t vocabulary, ScriptedCounters* counters)
-      : options_(std::move(options)), vocabulary_(vocabulary), counters_(counters) {
+  ScriptedBackend(ScriptedOptions options, model::ModelShape shape, ScriptedCounters* counters)
+      : options_(std::move(options)),
+        shape_(std::move(shape)),
+        vocabulary_(shape_.vocabulary),
+        counters_(counters) {
     info_.name = "script";
   }
 
@@ -58,7 +62,7 @@ class ScriptedBackend : public backend::Backend {
 
   Result<void> prefill(backend::Sequence& sequence, std::span<const Token> tokens, size_t logit_rows,
                        std::span<float> logits, const backend::EvalControl& control) const override {
-    DS4_TRY(backend::check_prefill(tokens, logit_rows, logits.size(), vocabulary_));
+    DS4_TRY(backend::check_prefill(sequence, tokens, logit_rows, logits.size(), shape_));
     for (size_t i = 0; i < tokens.size(); i += 64) {
       const size_t piece = std::min<size_t>(64, tokens.size() - i);
       if (control.cancelled && control.cancelled()) return fail(ErrorCode::cancelled, "cancelled");
@@ -76,7 +80,7 @@ class ScriptedBackend : public backend::Backend {
   }
 
   Result<void> decode(std::span<const backend::DecodeRow> rows, std::span<float> logits) const override {
-    DS4_TRY(backend::check_decode(rows, logits.size(), vocabulary_));
+    DS4_TRY(backend::check_decode(rows, logits.size(), shape_));
     std::this_thread::sleep_for(options_.per_pass);
     if (counters_ != nullptr) {
       ++counters_->decode_passes;
@@ -92,7 +96,7 @@ class ScriptedBackend : public backend::Backend {
   }
 
   Result<void> verify(backend::Sequence& sequence, std::span<const Token> tokens) const override {
-    DS4_TRY(backend::check_verify(tokens, vocabulary_));
+    DS4_TRY(backend::check_verify(sequence, tokens, shape_));
     auto& state = static_cast<ScriptedSequence&>(sequence);
     state.summaries.clear();
     for (const Token token : tokens) {
@@ -155,6 +159,7 @@ class ScriptedBackend : public backend::Backend {
   }
 
   ScriptedOptions options_;
+  model::ModelShape shape_;
   uint32_t vocabulary_;
   ScriptedCounters* counters_;
   backend::BackendInfo info_;
@@ -239,10 +244,10 @@ Engine make_scripted_engine(const std::string& tokenizer_path, ScriptedOptions o
   engine.model_path = tokenizer_path;
   engine.backend = BackendChoice::cpu;
   engine.threads = 1;
-  const auto vocabulary = static_cast<uint32_t>(load_tokenizer(tokenizer_path)->vocabulary_size());
+  model::ModelShape shape = must(model::read_shape(must(format::GgufFile::open(tokenizer_path)), nullptr));
   return must(EngineAccess::open(engine, [&](std::unique_ptr<backend::Backend>) {
     return std::unique_ptr<backend::Backend>(
-        std::make_unique<ScriptedBackend>(std::move(options), vocabulary, counters));
+        std::make_unique<ScriptedBackend>(std::move(options), std::move(shape), counters));
   }));
 }
 
