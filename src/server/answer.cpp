@@ -82,7 +82,8 @@ bool Answer::accept(Token token, std::optional<ScoredToken> score) {
   const bool reasoning = in_reasoning();
   tokens_.push_back(token);
   reasoning_tokens_ += reasoning ? 1 : 0;
-  if (score) scores_.push_back(std::move(*score));
+  // The tag between reasoning and answer is a token of neither.
+  if (score && token != tokenizer_.special().think_close) scores_.push_back(std::move(*score));
   publish(reader_.push(bytes));
   if (reasoning) guard_reasoning(token, bytes);
   if (stops_.hit()) {
@@ -168,7 +169,9 @@ void Answer::finish(FinishReason reason, RequestError error) {
 void Answer::end(FinishReason reason, bool cut, RequestError error) {
   publish(reader_.finish(cut));
   if (std::string held = stops_.flush(); !held.empty()) publish_text(Kind::content, std::move(held));
-  if (reason == FinishReason::stop && !call_ids_.empty()) reason = FinishReason::tool_calls;
+  // Clients wait for calls that are announced; a block may have none that can be read.
+  const bool ended = reason == FinishReason::stop || reason == FinishReason::tool_calls;
+  if (ended) reason = call_ids_.empty() ? FinishReason::stop : FinishReason::tool_calls;
   finished_ = true;
   reason_ = reason;
   GenerationEvent& event = add(Kind::finished);
