@@ -3,6 +3,7 @@
 
 #include "server/api/anthropic_messages.hpp"
 #include "server/api/test_api.hpp"
+#include "server/api/test_messages.hpp"
 
 namespace ds4::server::api {
 namespace {
@@ -47,22 +48,6 @@ class MessagesRequestTest : public testing::Test {
   http::Request request_;
   FieldErrors errors_;
 };
-
-/// "role: content" of every message, with its reasoning, calls and the call it answers.
-std::vector<std::string> shown(const std::vector<ChatMessage>& messages) {
-  constexpr const char* kRoles[] = {"system", "developer", "user", "assistant", "tool"};
-  std::vector<std::string> lines;
-  for (const ChatMessage& message : messages) {
-    std::string line = kRoles[static_cast<int>(message.role)];
-    if (!message.tool_call_id.empty()) line += "(" + message.tool_call_id + ")";
-    line += ": ";
-    if (!message.reasoning.empty()) line += "<" + message.reasoning + ">";
-    line += message.content;
-    for (const ToolCall& call : message.tool_calls) line += " " + call.id + "=" + call.name + call.arguments;
-    lines.push_back(line);
-  }
-  return lines;
-}
 
 TEST_F(MessagesRequestTest, Defaults) {
   const MessagesRequest messages = read("");
