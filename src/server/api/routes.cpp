@@ -6,6 +6,7 @@
 #include "server/api/models.hpp"
 #include "server/api/openai_chat.hpp"
 #include "server/api/openai_completions.hpp"
+#include "server/api/openai_responses.hpp"
 #include "server/api/service.hpp"
 
 namespace ds4::server::api {
@@ -44,6 +45,11 @@ void messages(const http::Request& request, Exchange exchange, Generator& genera
   handle_messages(request, std::move(exchange), generator, options.messages);
 }
 
+void responses(const http::Request& request, Exchange exchange, Generator& generator,
+               const ApiOptions& options) {
+  handle_responses(request, std::move(exchange), generator, options.responses);
+}
+
 http::Response count_tokens(const http::Request& request, Generator& generator, const ApiOptions& options) {
   return answer_count_tokens(request, generator, options.messages);
 }
@@ -53,6 +59,7 @@ constexpr Route kRoutes[] = {
     {"POST", "/completions", generating<handle_completions>, nullptr},
     {"POST", "/messages", messages, nullptr},
     {"POST", "/messages/count_tokens", nullptr, count_tokens},
+    {"POST", "/responses", responses, nullptr},
     {"GET", "/models", nullptr, plain<answer_models>},
     {"GET", "/health", nullptr, plain<health>},
     {"GET", "/props", nullptr, plain<answer_props>},
@@ -60,6 +67,7 @@ constexpr Route kRoutes[] = {
     {"POST", "/detokenize", nullptr, plain<answer_detokenize>},
 };
 constexpr std::string_view kModelPrefix = "/models/";
+constexpr std::string_view kResponsePrefix = "/responses/";
 constexpr std::string_view kMetricsPath = "/metrics";
 
 /// The path as the table has it.
@@ -82,6 +90,12 @@ http::Response wrong_method(const http::Request& request, const std::string& all
   return response;
 }
 
+http::Response stored_response(const http::Request& request, std::string_view id, ResponseStore& store) {
+  if (request.method == "GET") return answer_stored_response(id, store);
+  if (request.method == "DELETE") return delete_stored_response(id, store);
+  return wrong_method(request, "GET, HEAD, DELETE");
+}
+
 std::string allowed_methods(std::string_view method) {
   return method == "GET" ? "GET, HEAD" : std::string(method);
 }
@@ -95,6 +109,9 @@ http::Response metrics_response(const std::function<std::string()>& metrics) {
 
 }  // namespace
 
+Routes::Routes(Generator& generator, std::function<std::string()> metrics)
+    : generator_(&generator), metrics_(std::move(metrics)) {}
+
 Routes::Routes(Generator& generator, std::function<std::string()> metrics, ApiOptions options)
     : generator_(&generator), metrics_(std::move(metrics)), options_(std::move(options)) {}
 
@@ -107,6 +124,10 @@ void Routes::handle(const http::Request& request, std::shared_ptr<http::Exchange
     }
     if (route.answer != nullptr) return exchange->respond(route.answer(request, *generator_, options_));
     return route.generate(request, std::move(exchange), *generator_, options_);
+  }
+  if (path.starts_with(kResponsePrefix)) {
+    return exchange->respond(
+        stored_response(request, path.substr(kResponsePrefix.size()), *options_.responses));
   }
   const bool model = path.starts_with(kModelPrefix);
   if (model || (path == kMetricsPath && metrics_)) {

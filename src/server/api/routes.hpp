@@ -7,6 +7,7 @@
 #include <string>
 
 #include "server/api/anthropic_messages.hpp"
+#include "server/api/response_store.hpp"
 #include "server/generator.hpp"
 #include "server/http/exchange.hpp"
 #include "server/http/message.hpp"
@@ -15,6 +16,8 @@ namespace ds4::server::api {
 
 struct ApiOptions {
   MessagesOptions messages;
+  /// Of finished responses; never null.
+  std::shared_ptr<ResponseStore> responses = std::make_shared<ResponseStore>();
 };
 
 /// Thread-safe. Every path is known with and without /v1 in front of it, and with a slash at its end.
@@ -22,7 +25,8 @@ class Routes {
  public:
   /// `metrics` gives the text of GET /metrics; without it there is no such path. `generator` must outlive
   /// this.
-  explicit Routes(Generator& generator, std::function<std::string()> metrics = {}, ApiOptions options = {});
+  explicit Routes(Generator& generator, std::function<std::string()> metrics = {});
+  Routes(Generator& generator, std::function<std::string()> metrics, ApiOptions options);
 
   void handle(const http::Request& request, std::shared_ptr<http::Exchange> exchange) const;
 

@@ -45,6 +45,32 @@ TEST_F(RoutesTest, FindsEndpoints) {
   EXPECT_THAT(ask("GET", "/metrics").content_type, testing::StartsWith("text/plain; version=0.0.4"));
 }
 
+TEST_F(RoutesTest, Responses) {
+  const Routes routes(generator_);
+  const auto ask_same = [&](const char* method, const std::string& path, const char* body = "") {
+    http::Request request;
+    request.method = method;
+    request.path = path;
+    request.body = body;
+    auto exchange = std::make_shared<FakeExchange>();
+    routes.handle(request, exchange);
+    return exchange->response;
+  };
+  generator_.script = {text_event(GenerationEvent::Kind::content, "b"), done_event({})};
+  const std::string first = ask_same("POST", "/v1/responses", R"({"input":"a"})").body;
+  const std::string id = first.substr(7, first.find('"', 7) - 7);
+  EXPECT_EQ(ask_same("GET", "/v1/responses/" + id).body, first);
+  ask_same("POST", "/responses", ("{\"input\":\"c\",\"previous_response_id\":\"" + id + "\"}").c_str());
+  EXPECT_EQ(generator_.request.messages.size(), 3u);
+  EXPECT_EQ(ask_same("PUT", "/v1/responses/" + id).status, 405);
+  EXPECT_EQ(ask_same("DELETE", "/v1/responses/" + id).body,
+            "{\"id\":\"" + id + "\",\"object\":\"response\",\"deleted\":true}");
+  EXPECT_EQ(ask_same("GET", "/v1/responses/" + id).status, 404);
+  EXPECT_EQ(ask_same("DELETE", "/v1/responses/" + id).status, 404);
+  const std::string unkept = ask_same("POST", "/v1/responses", R"({"input":"a","store":false})").body;
+  EXPECT_EQ(ask_same("GET", "/v1/responses/" + unkept.substr(7, unkept.find('"', 7) - 7)).status, 404);
+}
+
 TEST_F(RoutesTest, UnknownPaths) {
   for (const char* path : {"/", "", "/v1", "/v1/", "/v1/embeddings", "/v1/chat", "/v2/models", "/healthy"}) {
     const http::Response response = ask("GET", path);
