@@ -1,0 +1,293 @@
+"""Conversations over time: what stays warm, who waits, who leaves, and how the server ends."""
+import json
+import os
+import re
+import signal
+import socket
+import struct
+import tempfile
+import threading
+import time
+import unittest
+
+from server_support import (ALL_DIALECTS, SHELL, Chat, Messages, Server, ServerTest, assistant, block, call, main,
+                            parse_events, wait_until)
+
+CALL = "Looking.</think>I look." + block(call("shell", command="ls"))
+LONG = "word " * 3000  # some thousand tokens
+ENDLESS = {"when": "endless", "text": "</think>" + "on and on ", "endless": True}
+
+
+def in_background(function, *arguments, **options):
+    """Runs a call; returns a function that waits for its result."""
+    result = []
+    thread = threading.Thread(target=lambda: result.append(function(*arguments, **options)), daemon=True)
+    thread.start()
+
+    def wait():
+        thread.join(60)
+        return result[0]
+    return wait
+
+
+def leave(connection, reset):
+    """Closes a socket, politely or not."""
+    if reset:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+class Warmth(ServerTest):
+    rules = [("one call", CALL), ("<tool_result>", "I see.</think>Done."), ("title", "</think>A title"),
+             ("greet", "A greeting.</think>Hello there!")]
+    arguments = ("--ctx", "16384", "--sessions", "4")
+
+    def test_second_turns_are_warm(self):
+        for dialect in ALL_DIALECTS:
+            question = [("system", "Be brief. " * 200), ("user", self.fresh() + "one call")]
+            first = dialect.ask(self.server, question, tools=[SHELL])
+            turn = question + [assistant(first), ("tool", first.calls[0][0], "a b c")]
+            second = dialect.ask(self.server, turn, stream=True, tools=[SHELL])
+            shared = first.prompt_tokens + first.completion_tokens
+            self.assertGreaterEqual(second.cached_tokens, 0.95 * shared, dialect.name)
+            self.assertLess(second.cached_tokens, second.prompt_tokens)
+            third = dialect.ask(self.server, turn + [assistant(second), ("user", "one call")], tools=[SHELL])
+            shared = second.prompt_tokens + second.completion_tokens
+            self.assertGreaterEqual(third.cached_tokens, 0.95 * shared, dialect.name)
+
+    def test_conversations_without_tools_go_on_behind_the_last_question(self):
+        for dialect in ALL_DIALECTS:
+            question = [("system", "Be brief. " * 200), ("user", self.fresh() + "greet")]
+            first = dialect.ask(self.server, question)
+            second = dialect.ask(self.server, question + [assistant(first), ("user", "greet again")])
+            self.assertGreaterEqual(second.cached_tokens, 0.95 * first.prompt_tokens, dialect.name)
+
+    def test_changed_reminders_cost_only_what_is_behind_them(self):
+        base = [("system", "Be brief. " * 500), ("user", self.fresh() + "one call")]
+        first = Chat().ask(self.server, base, tools=[SHELL])
+        history = base + [assistant(first), ("tool", first.calls[0][0], "a b c")]
+        reminded = Chat().ask(self.server, history + [("user", "<system-reminder>time 1</system-reminder>greet")],
+                              tools=[SHELL])
+        again = Chat().ask(self.server, history + [("user", "<system-reminder>time 2</system-reminder>greet")],
+                           tools=[SHELL])
+        self.assertGreaterEqual(again.cached_tokens, 0.95 * (reminded.prompt_tokens - 30))
+
+    def test_side_requests_take_nothing_from_a_long_conversation(self):
+        question = [("system", LONG * 2), ("user", self.fresh() + "greet")]
+        first = Chat().ask(self.server, question)
+        for i in range(12):
+            Chat().ask(self.server, f"{self.fresh()} title of conversation {i}", max_tokens=10)
+            self.server.post("/v1/completions", {"prompt": self.fresh() + "title", "max_tokens": 4})
+            self.server.post("/v1/messages/count_tokens", Messages().body([("user", self.fresh() + "title")]))
+        again = Chat().ask(self.server, question)
+        self.assertEqual(again.cached_tokens, first.prompt_tokens)
+
+    def test_misses_are_explained(self):
+        Chat().ask(self.server, [("system", "Another start."), ("user", self.fresh() + "greet")])
+        line = self.server.logged("answered")[-1]
+        for field in ("prompt=", "cached=", "miss=", "generated=", "queue_s=", "prefill_s=", "decode_s="):
+            self.assertIn(field, line)
+        self.assertRegex("".join(self.server.log), 'miss="(other-start|no-session|diverged)"')
+
+
+class Pace(ServerTest):
+    """A server that takes its time: 0.3 ms a prompt token, and 5 ms a token of an answer."""
+    rules = [ENDLESS, ("greet", "A greeting.</think>Hello there!"), ("one call", CALL)]
+    pace = {"prompt_token_us": 300, "pass_us": 5000}
+    arguments = ("--ctx", "32768")
+
+    def outcomes(self, outcome):
+        return sum(value for name, value in self.server.metrics().items()
+                   if name.startswith("ds4_requests_total") and f'outcome="{outcome}"' in name)
+
+    def test_clients_that_leave_while_their_prompt_is_computed(self):
+        for dialect in ALL_DIALECTS:
+            for stream, reset in ((True, False), (False, True)):
+                with self.subTest(dialect=dialect.name, stream=stream, reset=reset):
+                    messages = [("system", self.fresh() + LONG * 3), ("user", "greet")]
+                    cancelled = self.outcomes("cancelled")
+                    connection = self.server.open(dialect.path, dialect.body(messages, stream))
+                    wait_until(lambda: self.server.metrics()["ds4_requests_running"] == 1, "running")
+                    time.sleep(0.4)
+                    leave(connection, reset)
+                    wait_until(lambda: self.outcomes("cancelled") == cancelled + 1, "cancelled", 2)
+                    self.assertEqual(self.server.metrics()["ds4_requests_running"], 0)
+
+    def test_what_was_computed_is_kept(self):
+        messages = [("system", self.fresh() + LONG * 3), ("user", "greet")]
+        cancelled = self.outcomes("cancelled")
+        connection = self.server.open(Chat.path, Chat().body(messages, True))
+        wait_until(lambda: self.server.metrics()["ds4_requests_running"] == 1, "running")
+        time.sleep(2)  # prompts are computed in slices of about a second
+        leave(connection, False)
+        wait_until(lambda: self.outcomes("cancelled") == cancelled + 1, "cancelled", 2)
+        reply = Chat().ask(self.server, messages)
+        self.assertEqual(reply.content, "Hello there!")
+        self.assertGreater(reply.cached_tokens, 0)
+
+    def test_clients_that_leave_while_they_are_answered(self):
+        for dialect in ALL_DIALECTS:
+            for stream, reset in ((True, True), (False, False)):
+                with self.subTest(dialect=dialect.name, stream=stream, reset=reset):
+                    question = [("user", self.fresh() + "endless")]
+                    cancelled = self.outcomes("cancelled")
+                    connection = self.server.open(dialect.path, dialect.body(question, stream))
+                    wait_until(lambda: self.server.metrics()["ds4_requests_running"] == 1, "running")
+                    time.sleep(0.1)
+                    leave(connection, reset)
+                    wait_until(lambda: self.outcomes("cancelled") == cancelled + 1, "cancelled", 2)
+                    again = dialect.ask(self.server, question, max_tokens=2)
+                    self.assertEqual(again.cached_tokens, again.prompt_tokens)
+
+    def test_answers_go_on_while_a_prompt_is_computed(self):
+        """Nobody waits for a long prompt, and /health answers at once."""
+        wait = in_background(Chat().ask, self.server, [("system", LONG * 3), ("user", self.fresh() + "greet")])
+        time.sleep(0.2)
+        began = time.monotonic()
+        reply = Chat().ask(self.server, self.fresh() + "greet")
+        took = time.monotonic() - began
+        slowest = 0
+        for _ in range(10):
+            began = time.monotonic()
+            self.assertEqual(self.server.get("/health").status, 200)
+            slowest = max(slowest, time.monotonic() - began)
+        self.assertEqual(self.server.metrics()["ds4_requests_running"], 1, "the long prompt is done already")
+        self.assertEqual(reply.content, "Hello there!")
+        self.assertLess(took, 10)
+        self.assertLess(slowest, 1)
+        self.assertEqual(wait().content, "Hello there!")
+
+    def test_slow_readers_stop_nobody(self):
+        connection = self.server.open(Chat.path, Chat().body([("user", self.fresh() + "endless")], True,
+                                                             max_tokens=20000))
+        replies = [in_background(Chat().ask, self.server, self.fresh() + "greet", True) for _ in range(4)]
+        self.assertEqual({wait().content for wait in replies}, {"Hello there!"})
+        leave(connection, True)
+
+
+class Keepalive(unittest.TestCase):
+    def test_in_queue_and_prompt_and_answer(self):
+        """Every kind of client hears something it understands at least every ten seconds."""
+        with Server(rules=[("greet", "A greeting.</think>Hello there!")], prompt_token_us=2500, pass_us=1000) as server:
+            messages = [("system", "word " * 3000), ("user", "greet")]
+            waits = [(dialect, in_background(self.listen, server, dialect, messages)) for dialect in ALL_DIALECTS]
+            for dialect, wait in waits:
+                text, gap = wait()
+                self.assertIn(dialect.keepalive, text, dialect.name)
+                self.assertLess(gap, 9, dialect.name)
+                self.assertIn("there", text)
+
+    @staticmethod
+    def listen(server, dialect, messages):
+        """What came, and the longest silence."""
+        gap, last, text = 0, time.monotonic(), b""
+        with server.open(dialect.path, dialect.body(messages, True), {"Connection": "close"}) as connection:
+            while piece := connection.recv(65536):
+                gap, last = max(gap, time.monotonic() - last), time.monotonic()
+                text += piece
+        return text.decode(), gap
+
+
+class Queue(unittest.TestCase):
+    def test_full_queues_refuse(self):
+        with Server("--queue", "2", rules=[ENDLESS], pass_us=2000) as server:
+            endless = Chat().body([("user", "endless")], True)
+            several = {**endless, "n": 16}
+            busy = server.open(Chat.path, several)
+            wait_until(lambda: server.metrics()["ds4_requests_running"] == 1, "running")
+            waiting = [server.open(Chat.path, endless) for _ in range(2)]
+            wait_until(lambda: server.metrics()["ds4_requests_waiting"] == 2, "waiting")
+            for dialect in ALL_DIALECTS:
+                for stream in (False, True):
+                    answer = server.post(dialect.path, dialect.body([("user", "endless")], stream))
+                    self.assertEqual(answer.status, 429, dialect.name)
+                    self.assertGreater(int(answer.headers["Retry-After"]), 0)
+                    self.assertEqual(answer.error["type"], "rate_limit_error")
+            # Whoever leaves the queue makes room in it.
+            leave(waiting[0], True)
+            wait_until(lambda: server.metrics()["ds4_requests_waiting"] == 1, "one waits", 2)
+            for connection in [busy, waiting[1]]:
+                leave(connection, False)
+            wait_until(lambda: server.metrics()["ds4_requests_running"] == 0, "idle", 2)
+
+
+class Ends(unittest.TestCase):
+    def open_stream(self, server, dialect, text, max_tokens):
+        connection = server.open(dialect.path, dialect.body([("user", text)], True, max_tokens=max_tokens))
+        self.assertIn(b"200 OK", connection.recv(15))
+        return connection
+
+    @staticmethod
+    def rest(connection):
+        text = b""
+        with connection:
+            while piece := connection.recv(65536):
+                text += piece
+        return text.decode()
+
+    def test_running_streams_come_to_their_end(self):
+        for dialect, last in ((Chat(), "[DONE]"), (Messages(), "message_stop")):
+            server = Server(rules=[ENDLESS], pass_us=5000)
+            connection = self.open_stream(server, dialect, "endless", 100)
+            server.process.send_signal(signal.SIGTERM)
+            server.logged("no new requests")
+            text = self.rest(connection)
+            self.assertIn(last, text.strip().splitlines()[-3] + text.strip().splitlines()[-1] + text[-200:])
+            self.assertEqual(server.end(), 0)
+
+    def test_new_requests_are_refused_while_draining(self):
+        server = Server(rules=[ENDLESS], pass_us=5000)
+        other = server.connect()
+        other.connect()
+        connection = self.open_stream(server, Chat(), "endless", 200)
+        server.process.send_signal(signal.SIGTERM)
+        server.logged("no new requests")
+        with self.assertRaises((ConnectionError, OSError)):
+            server.get("/health")
+        self.rest(connection)
+        self.assertEqual(server.end(), 0)
+
+    def test_endless_answers_end_with_an_error_when_time_is_up(self):
+        server = Server("--drain-seconds", "1", rules=[ENDLESS], pass_us=5000)
+        connection = self.open_stream(server, Chat(), "endless", 20000)
+        server.process.send_signal(signal.SIGINT)
+        text = self.rest(connection)
+        self.assertIn("event: error", text)
+        self.assertIn("shutting down", text)
+        self.assertEqual(server.end(), 0)
+
+    def test_second_signal_ends_at_once(self):
+        server = Server(rules=[ENDLESS], pass_us=5000)
+        connection = self.open_stream(server, Chat(), "endless", 20000)
+        server.process.send_signal(signal.SIGTERM)
+        server.logged("no new requests")
+        began = time.monotonic()
+        self.assertEqual(server.stop(), 130)
+        self.assertLess(time.monotonic() - began, 2)
+        connection.close()
+
+
+class Trace(unittest.TestCase):
+    def test_trace(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "trace")
+            with Server("--trace", path, "--log-json", rules=[("one call", CALL)]) as server:
+                Chat().ask(server, "one call", tools=[SHELL])
+                Messages().ask(server, [("user", "one call")], stream=True, tools=[SHELL])
+                lines = server.logged('"message":"answered"', 2)
+                for line in lines:
+                    record = json.loads(line)
+                    self.assertEqual((record["outcome"], record["level"]), ("tool_calls", "info"))
+                    self.assertGreater(record["prompt"], 0)
+            self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
+            with open(path, encoding="utf-8") as file:
+                text = file.read()
+            requests = re.findall(r"^===== request (\d+) ", text, re.M)
+            self.assertEqual(requests, ["1", "2"])
+            for part in ("--- raw request json ---", "--- rendered prompt ---", "--- generated text ---",
+                         "one call", "I look.", "cached_tokens: ", "outcome: tool_calls"):
+                self.assertIn(part, text)
+
+
+if __name__ == "__main__":
+    main()
