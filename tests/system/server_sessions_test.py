@@ -169,7 +169,7 @@ class Keepalive(unittest.TestCase):
     def test_in_queue_and_prompt_and_answer(self):
         """Every kind of client hears something it understands at least every ten seconds."""
         with Server(rules=[("greet", "A greeting.</think>Hello there!")], prompt_token_us=2500, pass_us=1000) as server:
-            messages = [("system", "word " * 3000), ("user", "greet")]
+            messages = [("system", "word " * 1500), ("user", "greet")]
             waits = [(dialect, in_background(self.listen, server, dialect, messages)) for dialect in ALL_DIALECTS]
             for dialect, wait in waits:
                 text, gap = wait()
