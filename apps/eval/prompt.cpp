@@ -68,6 +68,8 @@ std::string_view think_name(ThinkMode mode) {
       return "high";
     case ThinkMode::max:
       return "max";
+    case ThinkMode::beyond:
+      return "beyond";
   }
   return "";
 }

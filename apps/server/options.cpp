@@ -28,6 +28,15 @@ Result<void> set_log_level(std::string& level, const std::string& name) {
   return {};
 }
 
+Result<void> set_effort_profile(EffortProfile& profile, const std::string& name) {
+  if (name != "preview" && name != "0731") {
+    return fail(ErrorCode::invalid_argument, "there is no effort profile '{}'; there are: preview, 0731",
+                name);
+  }
+  profile = name == "preview" ? EffortProfile::preview : EffortProfile::release_0731;
+  return {};
+}
+
 // clang-format off: a table reads best as one
 constexpr auto server_rows = std::to_array<Row>({
     {Section::server, "-c", "--ctx", "N", "context size of a conversation in tokens [32768]",
@@ -40,6 +49,8 @@ constexpr auto server_rows = std::to_array<Row>({
      [](Options& o, const std::string& v) { return set_integer(o.port, "--port", v, 0, 65535); }},
     {Section::server, "", "--chdir", "DIR", "folder to change to before anything else",
      [](Options& o, const std::string& v) { return set_path(o.folder, "--chdir", v); }},
+    {Section::server, "", "--effort-profile", "NAME", "what reasoning efforts mean to the checkpoint: preview or 0731 [preview]",
+     [](Options& o, const std::string& v) { return set_effort_profile(o.effort_profile, v); }},
     {Section::server, "", "--drain-seconds", "N", "how long answers may go on after SIGTERM or Ctrl+C [60]",
      [](Options& o, const std::string& v) { return set_integer(o.drain_seconds, "--drain-seconds", v, 0, 86400); }},
     {Section::server, "", "--memory", nullptr, "print what would be taken, and stop",

@@ -8,6 +8,7 @@
 
 #include "common/program_options.hpp"
 #include "ds4/error.hpp"
+#include "server/generation.hpp"
 
 namespace ds4::server {
 
@@ -24,6 +25,8 @@ struct Options : cli::ProgramOptions {
   std::vector<std::string> allowed_hosts;
   std::string cors_origin;
   std::string tls_certificate_path, tls_key_path;
+
+  EffortProfile effort_profile = EffortProfile::preview;
 
   size_t sessions = 8;
   uint64_t session_memory_mib = 0;  // 0: no limit

@@ -13,10 +13,12 @@
 
 namespace ds4 {
 
+/// How much the model reasons. Checkpoints differ in what they call the efforts (docs/chat.md).
 enum class ThinkMode {
-  none,  // answer directly
-  high,  // reason, then answer
-  max,   // the same with the longest reasoning effort
+  none,    // answer directly
+  high,    // reason, then answer
+  max,     // the same, asked for "absolute maximum" effort
+  beyond,  // the same, asked for effort "beyond maximum": checkpoints since release 0731
 };
 
 /// A tool call of an assistant message. `arguments` is the text of a JSON object.

@@ -23,6 +23,13 @@ Explicitly write out your entire deliberation process, documenting every interme
 
 )text";
 
+constexpr std::string_view kBeyondMaxEffortPrefix =
+    R"text(Reasoning Effort: Beyond maximum — exhaustive, relentless, and uncompromising.
+You MUST reason with the utmost depth and rigor, leaving absolutely nothing to chance: exhaustively decompose the problem into its most fundamental components, trace every causal chain to its root, and resolve the underlying cause rather than any surface symptom.
+Do not stop reasoning until you have independently verified the solution from multiple angles and are certain that no assumption remains unchecked and no error remains undiscovered.
+
+)text";
+
 constexpr std::string_view kToolResultOpen = "<tool_result>";
 constexpr std::string_view kToolResultClose = "</tool_result>";
 constexpr std::string_view kEscapedToolResultClose = "&lt;/tool_result>";
@@ -166,6 +173,7 @@ RenderedPrompt render_chat(const std::vector<ChatMessage>& messages, const ChatO
   PromptBuilder prompt;
   prompt.trusted(text::kBos);
   if (options.think == ThinkMode::max) prompt.trusted(kMaxEffortPrefix);
+  if (options.think == ThinkMode::beyond) prompt.trusted(kBeyondMaxEffortPrefix);
   append_system_region(prompt, messages, options.tool_schemas);
 
   const std::vector<const ChatMessage*> turns = turns_in_order(messages);

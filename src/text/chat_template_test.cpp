@@ -174,6 +174,15 @@ TEST(RenderChat, ASampledReplyIsWrittenAsItWas) {
   }));
 }
 
+TEST(RenderChat, EffortBeyondMaximum) {
+  const std::string text = rendered({{Role::user, "q"}}, {.think = ThinkMode::beyond});
+  EXPECT_THAT(text, testing::StartsWith(std::string(kBos) +
+                                        "Reasoning Effort: Beyond maximum — exhaustive, relentless, and "
+                                        "uncompromising.\nYou MUST reason with the utmost depth"));
+  EXPECT_THAT(text, testing::EndsWith("no error remains undiscovered.\n\n" + std::string(kUser) + "q" +
+                                      std::string(kAssistant) + "<think>"));
+}
+
 TEST(RenderedPrompt, Suffix) {
   const RenderedPrompt prompt{.spans = {{"abc", true}, {"de", false}}};
   EXPECT_EQ(prompt.suffix(0).spans, prompt.spans);

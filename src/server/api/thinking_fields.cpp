@@ -74,11 +74,11 @@ bool read_switch(const Fields& fields, std::string_view name, JsonValue::Kind ot
 std::optional<ThinkMode> think_mode_of_effort(std::string_view effort, EffortProfile profile) {
   constexpr std::string_view kLevels[] = {"minimal", "low", "medium", "high", "xhigh", "max"};
   if (effort == "none") return ThinkMode::none;
-  const auto* const level = std::find(std::begin(kLevels), std::end(kLevels), effort);
-  if (level == std::end(kLevels)) return std::nullopt;
-  const std::string_view first_with_prefix = profile == EffortProfile::preview ? "max" : "high";
-  return level < std::find(std::begin(kLevels), std::end(kLevels), first_with_prefix) ? ThinkMode::high
-                                                                                      : ThinkMode::max;
+  if (std::find(std::begin(kLevels), std::end(kLevels), effort) == std::end(kLevels)) return std::nullopt;
+  const bool maximum = effort == "max";
+  if (profile == EffortProfile::preview) return maximum ? ThinkMode::max : ThinkMode::high;
+  if (maximum) return ThinkMode::beyond;
+  return effort == "high" || effort == "xhigh" ? ThinkMode::max : ThinkMode::high;
 }
 
 Thinking read_thinking(const Fields& body, std::string_view model, EffortProfile profile,
@@ -114,8 +114,17 @@ Thinking read_thinking(const Fields& body, std::string_view model, EffortProfile
 }
 
 const char* name_of(ThinkMode mode) {
-  if (mode == ThinkMode::none) return "none";
-  return mode == ThinkMode::max ? "max" : "high";
+  switch (mode) {
+    case ThinkMode::none:
+      return "none";
+    case ThinkMode::high:
+      return "high";
+    case ThinkMode::max:
+      return "max";
+    case ThinkMode::beyond:
+      return "beyond";
+  }
+  return "";
 }
 
 http::HeaderList thinking_header(const Thinking& thinking) {

@@ -12,8 +12,8 @@
 namespace ds4::server::api {
 
 /// What an effort means to a checkpoint: none, minimal, low, medium, high, xhigh or max; nothing for other
-/// words. preview: up to xhigh the plain mode, max the prefix. release_0731: up to medium the plain mode,
-/// above it the prefix.
+/// words. preview: up to xhigh ThinkMode::high, then max. release_0731: up to medium ThinkMode::high, high
+/// and xhigh max, max beyond.
 std::optional<ThinkMode> think_mode_of_effort(std::string_view effort, EffortProfile profile);
 
 /// Reads `thinking` (true, false, {type, budget_tokens}), `think`, `enable_thinking`, `chat_template_kwargs`,
@@ -23,7 +23,7 @@ std::optional<ThinkMode> think_mode_of_effort(std::string_view effort, EffortPro
 Thinking read_thinking(const Fields& body, std::string_view model, EffortProfile profile,
                        bool effort_decides);
 
-/// "none", "high", "max": what was applied.
+/// "none", "high", "max", "beyond": what was applied.
 const char* name_of(ThinkMode mode);
 /// The header that tells it: x-ds4-thinking.
 http::HeaderList thinking_header(const Thinking& thinking);

@@ -81,7 +81,8 @@ TEST(ThinkModeOfEffort, DependsOnTheCheckpoint) {
     return think_mode_of_effort(effort, EffortProfile::release_0731);
   };
   for (const char* effort : {"minimal", "low", "medium"}) EXPECT_EQ(mode(effort), ThinkMode::high) << effort;
-  for (const char* effort : {"high", "xhigh", "max"}) EXPECT_EQ(mode(effort), ThinkMode::max) << effort;
+  for (const char* effort : {"high", "xhigh"}) EXPECT_EQ(mode(effort), ThinkMode::max) << effort;
+  EXPECT_EQ(mode("max"), ThinkMode::beyond);
   EXPECT_EQ(mode("none"), ThinkMode::none);
   EXPECT_EQ(mode("High"), std::nullopt);
 }
