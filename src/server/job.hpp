@@ -5,12 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "ds4/session.hpp"
-#include "grammar/grammar.hpp"
+#include "grammar/constraint.hpp"
 #include "server/answer.hpp"
 #include "server/generation.hpp"
 #include "server/prompt.hpp"
@@ -47,7 +48,7 @@ struct Job {
   uint64_t id = 0;
   GenerationRequest request;
   Prompt prompt;
-  std::shared_ptr<const grammar::Grammar> grammar;  // null: unconstrained
+  std::optional<grammar::Constraint> constraint;  // at its beginning
   std::shared_ptr<EventSink> sink;
   size_t max_tokens = 0;
   uint64_t seed = 0;

@@ -83,6 +83,7 @@ Scheduler::Scheduler(const Engine& engine, ServerInfo info, SchedulerOptions opt
       metrics_(metrics),
       memory_(options_.memory),
       pool_(engine, options_.pool),
+      constraints_(engine.tokenizer()),
       thread_([this] { run(); }) {}
 
 Scheduler::~Scheduler() {
@@ -269,7 +270,7 @@ void Scheduler::begin_answers(Job& job) {
   options.thinking_tokens = thinking_limit(job.request.thinking.budget_tokens, options.max_tokens);
   options.stop = job.request.stop;
   options.new_call_id = [this, prefix = job.request.tool_id_prefix] { return new_call_id(prefix); };
-  if (job.grammar) options.constraint.emplace(job.grammar, vocabulary_);
+  options.constraint = job.constraint;
   for (size_t i = 0; i < job.request.choices; ++i) {
     std::shared_ptr<ResidentSession> resident = job.lease.resident;
     if (i > 0) {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "ds4/engine.hpp"
-#include "grammar/vocabulary_index.hpp"
+#include "server/constraint_cache.hpp"
 #include "server/generator.hpp"
 #include "server/job.hpp"
 #include "server/metrics.hpp"
@@ -68,7 +68,8 @@ class Scheduler final : public Generator {
  private:
   using Clock = Job::Clock;
 
-  Result<std::shared_ptr<const grammar::Grammar>> make_grammar(const GenerationRequest& request);
+  /// A constraint at its beginning; none if the request asks for none.
+  Result<std::optional<grammar::Constraint>> make_constraint(const GenerationRequest& request);
 
   void run();
   void admit();
@@ -98,14 +99,13 @@ class Scheduler final : public Generator {
   SchedulerMetrics metrics_;
   mutable SharedReplyMemory memory_;
   SessionPool pool_;
-  std::shared_ptr<const grammar::VocabularyIndex> vocabulary_;  // made when first needed
+  ConstraintCache constraints_;
 
   std::mutex mutex_;  // guards the next group
   std::condition_variable wake_, idle_;
   std::deque<std::unique_ptr<Job>> queue_;
   bool refusing_ = false;
   size_t running_ = 0;
-  std::once_flag vocabulary_once_;
 
   std::atomic<bool> stopping_{false};
   std::atomic<uint64_t> last_id_{0};

@@ -45,8 +45,8 @@ RequestError grammar_error(const Error& error) {
 
 }  // namespace
 
-Result<std::shared_ptr<const grammar::Grammar>> Scheduler::make_grammar(const GenerationRequest& request) {
-  std::shared_ptr<const grammar::Grammar> made;
+Result<std::optional<grammar::Constraint>> Scheduler::make_constraint(const GenerationRequest& request) {
+  std::optional<grammar::Constraint> made;
   const bool calls = request.tool_choice == ToolChoice::required || request.tool_choice == ToolChoice::named;
   if (calls) {
     std::vector<grammar::ToolSignature> tools;
@@ -59,15 +59,11 @@ Result<std::shared_ptr<const grammar::Grammar>> Scheduler::make_grammar(const Ge
       return fail(ErrorCode::invalid_argument, "tool_choice: there is no tool called '{}'",
                   request.tool_choice_name);
     }
-    DS4_ASSIGN(made, grammar::Grammar::tool_calls(tools, request.parallel_tool_calls));
+    DS4_ASSIGN(made, constraints_.tool_calls(tools, request.parallel_tool_calls));
   } else if (request.format.kind == ResponseFormat::Kind::json_object) {
-    DS4_ASSIGN(made, grammar::Grammar::json_object());
+    DS4_ASSIGN(made, constraints_.json_object());
   } else if (request.format.kind == ResponseFormat::Kind::json_schema) {
-    DS4_ASSIGN(made, grammar::Grammar::json_schema(request.format.schema, request.format.strict));
-  }
-  if (made != nullptr) {
-    std::call_once(vocabulary_once_,
-                   [&] { vocabulary_ = std::make_shared<const grammar::VocabularyIndex>(tokenizer()); });
+    DS4_ASSIGN(made, constraints_.json_schema(request.format.schema, request.format.strict));
   }
   return made;
 }
@@ -77,8 +73,8 @@ void Scheduler::submit(GenerationRequest request, std::shared_ptr<EventSink> sin
     return tell_failed(*sink,
                        {.message = fmt::format("n: from 1 to {} answers", max_batch_rows), .param = "n"});
   }
-  auto grammar = make_grammar(request);
-  if (!grammar) return tell_failed(*sink, grammar_error(grammar.error()));
+  auto constraint = make_constraint(request);
+  if (!constraint) return tell_failed(*sink, grammar_error(constraint.error()));
   auto prompt = build_prompt(request, memory_, tokenizer());
   if (auto* error = std::get_if<RequestError>(&prompt)) return tell_failed(*sink, std::move(*error));
 
@@ -92,7 +88,7 @@ void Scheduler::submit(GenerationRequest request, std::shared_ptr<EventSink> sin
   job->max_tokens =
       std::min<size_t>(request.max_tokens.value_or(info_.default_max_tokens), options_.pool.context - tokens);
   job->seed = request.seed.value_or(random_seed());
-  job->grammar = std::move(*grammar);
+  job->constraint = std::move(*constraint);
   job->request = std::move(request);
   job->sink = sink;
   job->submitted = Clock::now();
