@@ -248,10 +248,10 @@ void Server::stop() {
     core.closed.wait(lock, [&] { return core.acceptors_open == 0; });  // none is admitted after this
     for (const auto& [id, connection] : core.connections) connection->abort();
   }
-  core.workers.join();
   impl_->work.reset();
   for (std::thread& thread : impl_->threads) thread.join();
   impl_->threads.clear();
+  core.workers.join();  // after the io threads, which hand work to it
 }
 
 }  // namespace ds4::server::http
