@@ -52,9 +52,15 @@ TEST_F(HttpLimits, ABodyThatDripsIsRefusedThoughItNeverStops) {
   start({.body_timeout = 300ms});
   TestClient client(server_->port());
   client.send("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n");
-  std::thread drip([&] { client.send_slowly(std::string(80, 'x'), 10ms); });
+  std::atomic<bool> answered = false;
+  std::atomic<int> sent = 0;
+  std::thread drip([&] {
+    for (; !answered && sent < 500; ++sent) client.send_slowly("x", 10ms);
+  });
   EXPECT_EQ(client.response().status, 408);
+  answered = true;
   drip.join();
+  EXPECT_LT(sent, 500);
 }
 
 TEST_F(HttpLimits, IdleConnectionsAreClosed) {
