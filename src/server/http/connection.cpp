@@ -131,6 +131,8 @@ asio::awaitable<bool> Connection::serve_one() {
 
   const std::shared_ptr<Answer> answer = begin_answer(reader.incoming());
   if (read == Read::refused) {
+    reader.incoming().request.body = {};
+    share.grow_to(0);
     answer->keep_alive = answer->keep_alive && refusal_keeps_alive_;
     refuse(*answer, refusal_);
     co_await finish_answer(*answer);
@@ -139,6 +141,7 @@ asio::awaitable<bool> Connection::serve_one() {
     ++core_->requests_active;
     dispatch(reader.incoming(), answer);
     co_await finish_answer(*answer);
+    share.grow_to(0);
     --core_->requests_active;
   }
   co_return !closed_ && answer->keep_alive;

@@ -1,13 +1,12 @@
 // A server whose requests wait until the test answers them.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
 #include <utility>
 
 #include "server/http/server.hpp"
@@ -32,8 +31,7 @@ class HeldExchanges {
   Held next() {
     std::unique_lock lock(mutex_);
     if (!arrived_.wait_for(lock, std::chrono::seconds(10), [&] { return !held_.empty(); })) {
-      ADD_FAILURE() << "no request came";
-      return {};
+      throw std::runtime_error("no request came");
     }
     Held held = std::move(held_.front());
     held_.pop_front();
