@@ -1,0 +1,40 @@
+# Puts the tests and the pinned clients that they need into OUTPUT_DIR.
+# cmake -D SOURCE_DIR=... -D OUTPUT_DIR=... [-D ONLY_IN_CI=reason] -P prepare.cmake
+
+# Without npm or the network the tests skip, but not where CI says that everything must run.
+function(give_up reason)
+  if(DEFINED ENV{CI})
+    message(FATAL_ERROR "${reason}")
+  endif()
+  file(WRITE "${OUTPUT_DIR}/skipped" "${reason}")
+  message("SKIPPED: ${reason}")
+endfunction()
+
+file(GLOB tests "${SOURCE_DIR}/*.mjs" "${SOURCE_DIR}/package*.json")
+file(COPY ${tests} DESTINATION "${OUTPUT_DIR}")
+set(installed "${OUTPUT_DIR}/node_modules/.package-lock.json")
+if(EXISTS "${installed}" AND NOT "${SOURCE_DIR}/package-lock.json" IS_NEWER_THAN "${installed}")
+  file(REMOVE "${OUTPUT_DIR}/skipped")
+  return()
+endif()
+if(ONLY_IN_CI AND NOT DEFINED ENV{CI})
+  give_up("${ONLY_IN_CI}")
+  return()
+endif()
+find_program(NPM npm)
+find_program(NODE node)
+if(NOT NPM OR NOT NODE)
+  give_up("node and npm are needed to fetch the clients")
+  return()
+endif()
+# Set aside a half-made installation: it would count as complete.
+file(REMOVE_RECURSE "${OUTPUT_DIR}/node_modules")
+execute_process(COMMAND "${NPM}" ci --ignore-scripts --no-audit --no-fund WORKING_DIRECTORY "${OUTPUT_DIR}"
+                RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output TIMEOUT 500)
+if(NOT result EQUAL 0)
+  file(REMOVE_RECURSE "${OUTPUT_DIR}/node_modules")
+  give_up("npm could not install the clients:\n${output}")
+  return()
+endif()
+file(TOUCH "${installed}")
+file(REMOVE "${OUTPUT_DIR}/skipped")
