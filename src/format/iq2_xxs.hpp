@@ -25,6 +25,9 @@ struct [[gnu::packed]] BlockIQ2_XXS {
 static_assert(sizeof(BlockIQ2_XXS) == 66);
 
 void decode_iq2_xxs(const std::byte* row, size_t elements, float* out);
+/// Searches scales, grid entries and signs that keep the error small (docs/quantize.md §2.5), weighed by
+/// `importance` of each column, which must be given. Preconditions: those of encode_weighted_row().
+void encode_iq2_xxs(const float* row, size_t elements, const float* importance, std::byte* out);
 /// Exact integers within a block, blocks summed in order.
 float dot_iq2_xxs(const std::byte* row, const BlockQ8_K* x, size_t elements);
 

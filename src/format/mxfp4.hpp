@@ -22,6 +22,9 @@ static_assert(sizeof(BlockMXFP4) == 17);
 float mxfp4_doubled_scale(uint8_t exponent);
 
 void decode_mxfp4(const std::byte* row, size_t elements, float* out);
+/// The scale follows from the largest magnitude; with `importance` of each column the two next to it are
+/// tried as well (docs/quantize.md §2.2). Any finite values.
+void encode_mxfp4(const float* row, size_t elements, const float* importance, std::byte* out);
 /// Exact integers within a block, blocks summed in order.
 float dot_mxfp4(const std::byte* row, const ActivationQ8_0* x, size_t elements);
 

@@ -23,6 +23,9 @@ struct [[gnu::packed]] BlockQ2_K {
 static_assert(sizeof(BlockQ2_K) == 84);
 
 void decode_q2_k(const std::byte* row, size_t elements, float* out);
+/// Searches scales that keep the error small (docs/quantize.md §2.4), weighed by `importance` of each column
+/// if it is not null. Preconditions: those of encode_weighted_row().
+void encode_q2_k(const float* row, size_t elements, const float* importance, std::byte* out);
 /// Exact integers within a block, blocks summed in order.
 float dot_q2_k(const std::byte* row, const BlockQ8_K* x, size_t elements);
 

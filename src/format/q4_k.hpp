@@ -32,6 +32,9 @@ inline void unpack_q4_k_scales(const uint8_t* packed, uint8_t* scales, uint8_t* 
 }
 
 void decode_q4_k(const std::byte* row, size_t elements, float* out);
+/// Searches scales that keep the error small (docs/quantize.md §2.3), weighed by `importance` of each column
+/// if it is not null. Preconditions: those of encode_weighted_row().
+void encode_q4_k(const float* row, size_t elements, const float* importance, std::byte* out);
 /// Exact integers within a block, blocks summed in order.
 float dot_q4_k(const std::byte* row, const BlockQ8_K* x, size_t elements);
 

@@ -1,9 +1,11 @@
 // Number formats against numbers computed elsewhere: the model's round trips bit for bit, Q8_0 blocks by
 // hash.
 #include <gtest/gtest.h>
+#include <hwy/targets.h>
 
 #include <algorithm>
 #include <bit>
+#include <cctype>
 #include <cmath>
 #include <cstdio>
 
@@ -101,25 +103,67 @@ std::vector<float> quantizer_input(const std::string& name, size_t count) {
   return x;
 }
 
-TEST(QuantizerGolden, Q8_0Blocks) {
-  const auto cases = boost::json::parse(test::read_file(DS4_SOURCE_DIR "/tests/data/quant-cases.json"));
-  int tested = 0;
-  for (const auto& item : cases.at("cases").as_array()) {
-    if (item.at("type").as_string() != "q8_0") continue;
-    const std::string name(item.at("name").as_string());
-    const auto rows = item.at("rows").to_number<size_t>(), cols = item.at("cols").to_number<size_t>();
-    const auto x = quantizer_input(name, rows * cols);
-    std::vector<std::byte> bytes(rows * format::row_bytes(TensorType::q8_0, cols));
-    format::encode_row(TensorType::q8_0, x.data(), rows * cols, bytes.data());
-    ASSERT_EQ(bytes.size(), item.at("bytes").to_number<size_t>()) << name;
-    uint64_t hash = 1469598103934665603u;
-    for (const std::byte byte : bytes) hash = (hash ^ static_cast<uint64_t>(byte)) * 1099511628211u;
-    char text[17];
-    std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
-    EXPECT_EQ(item.at("fnv1a64").as_string(), text) << name;
-    ++tested;
+TensorType type_named(std::string_view name) {
+  for (const TensorType type : {TensorType::q8_0, TensorType::q4_k, TensorType::q2_k, TensorType::iq2_xxs}) {
+    const std::string_view known = format::type_name(type);
+    if (std::equal(known.begin(), known.end(), name.begin(), name.end(),
+                   [](unsigned char a, unsigned char b) { return std::tolower(a) == std::tolower(b); }))
+      return type;
   }
-  EXPECT_EQ(tested, 7);
+  return TensorType::f32;
+}
+
+std::string hash_of(const std::vector<std::byte>& bytes) {
+  uint64_t hash = 1469598103934665603u;
+  for (const std::byte byte : bytes) hash = (hash ^ static_cast<uint64_t>(byte)) * 1099511628211u;
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
+  return text;
+}
+
+/// The importance that the cases describe in words.
+std::vector<float> quantizer_importance(const std::string& name, size_t cols) {
+  std::vector<float> importance(cols, 1.0f);
+  uint32_t state = 777;
+  for (float& value : importance) {
+    if (name != "cubic_random") continue;
+    state = state * 1664525u + 1013904223u;
+    const float v = 2.0f * (static_cast<float>(state >> 8) * 0x1p-24f) - 1.0f;
+    value = v * v;
+  }
+  return importance;
+}
+
+// Byte for byte what the reference procedures write, on every instruction set of this machine.
+TEST(QuantizerGolden, EncodersWriteTheBytesOfTheReferenceProcedures) {
+  const auto cases = boost::json::parse(test::read_file(DS4_SOURCE_DIR "/tests/data/quant-cases.json"));
+  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    hwy::SetSupportedTargetsForTest(target);
+    int tested = 0;
+    for (const auto& item : cases.at("cases").as_array()) {
+      const TensorType type = type_named(item.at("type").as_string());
+      ASSERT_NE(type, TensorType::f32);
+      const std::string name(item.at("name").as_string());
+      const auto rows = item.at("rows").to_number<size_t>(), cols = item.at("cols").to_number<size_t>();
+      const auto x = quantizer_input(name, rows * cols);
+      const auto importance = format::prepare_importance(quantizer_importance(name, cols));
+      ASSERT_TRUE(importance);
+      const float* weights = item.at("weighted").as_bool() ? importance->data() : nullptr;
+      const size_t row_bytes = format::row_bytes(type, cols);
+      std::vector<std::byte> bytes(rows * row_bytes);
+      for (size_t row = 0; row < rows; ++row) {
+        ASSERT_TRUE(format::encode_weighted_row(type, x.data() + row * cols, cols, weights,
+                                                bytes.data() + row * row_bytes));
+      }
+      ASSERT_EQ(bytes.size(), item.at("bytes").to_number<size_t>()) << name;
+      EXPECT_EQ(item.at("fnv1a64").as_string(), hash_of(bytes))
+          << name << " " << format::type_name(type) << (weights ? " weighted" : "") << " "
+          << hwy::TargetName(target);
+      ++tested;
+    }
+    EXPECT_EQ(tested, 42);
+  }
+  hwy::SetSupportedTargetsForTest(0);
 }
 
 }  // namespace
