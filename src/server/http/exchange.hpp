@@ -13,8 +13,8 @@ namespace ds4::server::http {
 
 /// Thread-safe; no call blocks. Either respond() once, or begin_stream(), any number of write(), end().
 /// What does not fit that order (a second respond, a write after end) is ignored. When the last reference
-/// goes before the answer is complete, the client gets a 500, or a stream that visibly breaks off. An
-/// interface, so that the layers above can be tested without sockets.
+/// goes before the answer is complete, the client gets a 500, or a stream that breaks off (visibly in
+/// HTTP/1.1). An interface, so that the layers above can be tested without sockets.
 class Exchange {
  public:
   virtual ~Exchange() = default;
@@ -34,8 +34,9 @@ class Exchange {
   /// change at any time, also before begin_stream(); empty: nothing is sent.
   virtual void set_keepalive(std::string bytes, std::chrono::milliseconds interval) = 0;
 
-  /// True once nobody listens: the peer closed its side or reset, took nothing for too long, let too much
-  /// pile up, or the server stops. Noticed also while nothing is being written. Stays true.
+  /// True once nobody listens: the peer closed its side (which cannot be told from one that only stops
+  /// sending; what is written still goes out) or reset, took nothing for too long, let too much pile up, or
+  /// the server stops. Noticed also while nothing is being written. Stays true.
   virtual bool gone() const = 0;
   /// `callback` runs once when gone() becomes true before the answer is complete, on a thread of the server;
   /// at once, on the calling thread, if it is true already. It must be short. A second callback replaces the
