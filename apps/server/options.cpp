@@ -87,6 +87,8 @@ constexpr auto conversation_rows = std::to_array<Row>({
      [](Options& o, const std::string& v) { return set_integer(o.queue, "--queue", v, 1, 100000); }},
     {Section::conversations, "", "--disable-exact-dsml-tool-replay", nullptr, "write earlier tool calls as clients send them, not as they were sampled",
      [](Options& o, const std::string&) { o.exact_replay = false; return Result<void>(); }},
+    {Section::conversations, "", "--keep-volatile-text", nullptr, "show the model what clients change with every request for no reason (docs/decisions.md)",
+     [](Options& o, const std::string&) { o.keep_volatile_text = true; return Result<void>(); }},
     {Section::conversations, "", "--tool-memory-max-ids", "N", "sampled replies remembered at most [100000]",
      [](Options& o, const std::string& v) { return set_integer(o.tool_memory_ids, "--tool-memory-max-ids", v); }},
 });

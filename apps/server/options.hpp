@@ -32,6 +32,7 @@ struct Options : cli::ProgramOptions {
   uint64_t session_memory_mib = 0;  // 0: no limit
   size_t queue = 256;
   bool exact_replay = true;
+  bool keep_volatile_text = false;
   size_t tool_memory_ids = 100000;
   unsigned drain_seconds = 60;
 

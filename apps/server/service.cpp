@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cctype>
 #include <cstdlib>
 #include <ctime>
@@ -83,7 +84,7 @@ class Service {
       : log_(log),
         trace_(trace),
         scheduler_(engine, describe(engine, options), scheduler_options(engine, options), metrics_),
-        routes_(scheduler_, [this] { return metrics_.render(); }) {
+        routes_(scheduler_, [this] { return metrics_.render(); }, api_options(options)) {
     metrics_.gauge("ds4_http_connections", "Open connections.", [this] {
       return server_ ? static_cast<double>(server_->counters().connections_open) : 0;
     });
@@ -145,6 +146,19 @@ class Service {
     };
     return result;
   }
+  api::ApiOptions api_options(const Options& options) {
+    api::ApiOptions result;
+    api::VolatileTextOptions& text = result.messages.volatile_text;
+    text.drop = !options.keep_volatile_text;
+    text.on_drop = [this](std::string_view dropped) {
+      // Every request has some: the first one tells that it happens.
+      const bool first = !told_of_volatile_text_.exchange(true);
+      log_.write(first ? LogLevel::info : LogLevel::debug,
+                 "left out of the prompt, as it changes for no reason", {{"text", quoted(dropped)}});
+    };
+    return result;
+  }
+
   void log_access(const http::AccessRecord& record) {
     const bool refused = record.status >= 400;
     if (!refused && !log_.enabled(LogLevel::debug)) return;
@@ -159,6 +173,7 @@ class Service {
   Log& log_;
   TraceFile* trace_;
   bool trace_failed_ = false;
+  std::atomic<bool> told_of_volatile_text_ = false;
   Metrics metrics_;
   Scheduler scheduler_;
   api::Routes routes_;

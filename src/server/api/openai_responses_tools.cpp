@@ -143,7 +143,7 @@ void read_tool(const JsonValue& element, const std::string& path, const std::str
 
 /// The name by which the model knows what the client calls `name`, if it was offered.
 std::optional<std::string> offered_name(const Fields& choice, const ResponseTools& tools) {
-  const std::string type = choice.string("type").value_or("function");
+  std::string type = choice.string("type").value_or("function");
   if (type == "tool_search" || type == "local_shell") {
     if (tools.contains(type)) return type;
     return std::nullopt;
