@@ -265,11 +265,16 @@ std::vector<std::string> byte_alphabet() {
 void ModelWriter::add_tokenizer() {
   std::vector<std::string> tokens = {"<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜▁pad▁｜>"};
   std::vector<int32_t> types(3, 3);  // control
-  for (std::string& character : byte_alphabet()) tokens.push_back(std::move(character));
+  const std::vector<std::string> alphabet = byte_alphabet();
+  tokens.insert(tokens.end(), alphabet.begin(), alphabet.end());
   types.resize(tokens.size(), 1);  // normal
   for (const char* special : {"<｜User｜>", "<｜Assistant｜>", "<think>", "</think>", "｜DSML｜"})
     tokens.emplace_back(special);
   types.resize(tokens.size(), 4);  // user defined
+  for (const std::string& text : options_.filler_texts) {
+    std::string& token = tokens.emplace_back();
+    for (const unsigned char byte : text) token += alphabet[byte];
+  }
   for (uint32_t i = 0; tokens.size() < options_.shape.vocabulary; ++i)
     tokens.push_back(fmt::format("tok{}", i));
   types.resize(tokens.size(), 1);

@@ -64,6 +64,9 @@ struct TinyModelOptions {
   std::map<std::string, std::vector<float>> float_array_keys;
   std::set<std::string> bad_router_tables;  // tables that name an expert that does not exist
 
+  /// Bytes of the first filler tokens, instead of "tok<n>".
+  std::vector<std::string> filler_texts;
+
   /// Changes rows of a tensor before they are encoded: (index of the row, its random values). Only for the
   /// formats that hold encoded values.
   std::map<std::string, std::function<void(uint64_t row, std::span<float> values)>> edit_rows;
