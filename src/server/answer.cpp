@@ -174,6 +174,7 @@ void Answer::end(FinishReason reason, bool cut, RequestError error) {
   if (ended) reason = call_ids_.empty() ? FinishReason::stop : FinishReason::tool_calls;
   finished_ = true;
   reason_ = reason;
+  error_ = error.message;
   GenerationEvent& event = add(Kind::finished);
   event.finish = reason;
   event.stop_sequence = stops_.hit();

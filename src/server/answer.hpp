@@ -65,6 +65,7 @@ class Answer {
   const ParsedReply& reply() const { return reader_.result(); }
   const std::vector<std::string>& call_ids() const { return call_ids_; }  // of complete calls
   FinishReason finish_reason() const { return reason_; }
+  const std::string& error() const { return error_; }  // why it failed; empty if it did not
   bool hit_stop() const { return stops_.hit().has_value(); }
   bool looped() const { return looped_; }
   const SamplingParams& params() const { return options_.sampling; }
@@ -98,6 +99,7 @@ class Answer {
   bool looped_ = false;
   bool finished_ = false;
   FinishReason reason_ = FinishReason::stop;
+  std::string error_;
 };
 
 }  // namespace ds4::server

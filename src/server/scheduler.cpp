@@ -101,8 +101,12 @@ bool Scheduler::wait_idle(std::chrono::milliseconds timeout) {
 }
 
 void Scheduler::stop() {
-  refuse();
-  stopping_ = true;
+  {
+    // Under the mutex, or the thread could miss it between looking and falling asleep.
+    const std::lock_guard lock(mutex_);
+    refusing_ = true;
+    stopping_ = true;
+  }
   wake_.notify_all();
   if (thread_.joinable()) thread_.join();
 }
@@ -114,16 +118,37 @@ void Scheduler::run() {
       const auto work = [&] { return stopping_ || !queue_.empty() || !jobs_.empty(); };
       wake_.wait(lock, work);
     }
-    admit();
-    drop_abandoned();
-    announce_waiting();
-    prefill_slice();
-    decode_step();
-    update_gauges();
+    try {
+      turn();
+    } catch (...) {
+      give_up();
+    }
   }
   admit();
   while (!jobs_.empty()) fail_job(*jobs_.front(), shutting_down());
   update_gauges();
+}
+
+void Scheduler::turn() {
+  admit();
+  drop_abandoned();
+  announce_waiting();
+  prefill_slice();
+  decode_step();
+  update_gauges();
+}
+
+void Scheduler::give_up() {
+  while (!jobs_.empty()) {
+    const Job* first = jobs_.front().get();
+    try {
+      fail_job(*jobs_.front(), {.status = 503, .type = "server_error", .message = "out of memory"});
+    } catch (...) {
+      // Its client sees the answer break off.
+      if (!jobs_.empty() && jobs_.front().get() == first) jobs_.pop_front();
+    }
+  }
+  pool_.forget_busy();
 }
 
 void Scheduler::update_gauges() {
@@ -169,6 +194,7 @@ void Scheduler::start(Job& job) {
   job.session().set_speculation(options_.speculation);
   job.session().set_steering(options_.steering);
   job.borders = prompt_borders(job.lease.tokens, tokenizer().special().user);
+  job.max_tokens = std::min<size_t>(job.max_tokens, options_.pool.context - job.lease.tokens.size());
   job.usage.prompt_tokens = job.lease.tokens.size();
   job.usage.cached_tokens = job.session().nearest_reachable(job.lease.reusable);
   GenerationEvent started = make_event(Kind::started);
@@ -241,7 +267,10 @@ void Scheduler::sync_slice(Job& job) {
   const auto begin = Clock::now();
   const auto synced = session.sync(std::span(tokens).first(end), control);
   if (!synced) {
-    const bool cancelled = synced.error().code == ErrorCode::cancelled;
+    const ErrorCode code = synced.error().code;
+    // Once more, next time, with the memory of a conversation that nobody is having.
+    if (code == ErrorCode::out_of_memory && pool_.give_up_one(tokens.size(), job.request.side)) return;
+    const bool cancelled = code == ErrorCode::cancelled;
     if (cancelled && !stopping_) return retire(job, "cancelled", {});
     return fail_job(job, cancelled ? shutting_down() : engine_error(synced.error()));
   }
@@ -274,7 +303,7 @@ void Scheduler::begin_answers(Job& job) {
   for (size_t i = 0; i < job.request.choices; ++i) {
     std::shared_ptr<ResidentSession> resident = job.lease.resident;
     if (i > 0) {
-      auto copy = pool_.copy(*job.lease.resident);
+      auto copy = pool_.copy(*job.lease.resident, job.request.side);
       if (!copy) return fail_job(job, engine_error(copy.error()));
       resident = std::move(*copy);
       resident->session().set_steering(options_.steering);
@@ -394,7 +423,9 @@ void Scheduler::finish_if_done(Job& job) {
     if (!choice.answer.finished()) return;
   }
   GenerationEvent done = make_event(Kind::done);
+  std::string error;
   for (const Choice& choice : job.choices) {
+    if (error.empty()) error = choice.answer.error();
     job.usage.completion_tokens += choice.answer.tokens().size();
     job.usage.reasoning_tokens += choice.answer.reasoning_tokens();
     remember(job, choice);
@@ -406,7 +437,7 @@ void Scheduler::finish_if_done(Job& job) {
                         : reason == FinishReason::length     ? "length"
                         : reason == FinishReason::tool_calls ? "tool_calls"
                                                              : "failed";
-  retire(job, outcome, {});
+  retire(job, outcome, std::move(error));
 }
 
 // What was sampled comes back in the client's words; the memory knows it by the ids of its calls and by the

@@ -72,6 +72,9 @@ class Scheduler final : public Generator {
   Result<std::optional<grammar::Constraint>> make_constraint(const GenerationRequest& request);
 
   void run();
+  void turn();
+  /// After an exception, which is out of memory: ends all that runs, whatever state it is in.
+  void give_up();
   void admit();
   void start(Job& job);
   void drop_abandoned();

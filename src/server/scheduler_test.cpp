@@ -420,19 +420,85 @@ TEST_F(SchedulerTest, AnswersEndWithTheContext) {
   EXPECT_EQ(usage.prompt_tokens + usage.completion_tokens, 64u);
 }
 
+// What was sampled may take more tokens than its text does; the room that is left counts from there.
+TEST_F(SchedulerTest, AnswersEndWithTheContextBehindSampledTokensToo) {
+  start({});
+  std::vector<Token> letters;
+  for (const char letter : std::string(" the")) {
+    for (const Token token : engine_->tokenizer().encode_plain({&letter, 1})) letters.push_back(token);
+  }
+  const SpecialTokens special = engine_->tokenizer().special();
+  const auto next = [&](std::span<const Token> history) {
+    const auto last = std::find(history.rbegin(), history.rend(), special.user);
+    const auto since = static_cast<size_t>(last - history.rbegin());
+    const bool first_turn = std::count(history.begin(), history.end(), special.user) == 1;
+    return first_turn && since >= 60 ? special.eos : letters[since % letters.size()];
+  };
+  for (const size_t context : {82, 75, 66}) {
+    scheduler_.reset();
+    engine_.emplace(testing::make_scripted_engine(model, {.next = next}));
+    scheduler_.emplace(*engine_, ServerInfo{.default_max_tokens = 4000},
+                       SchedulerOptions{.pool = {.context = context}}, metrics_);
+    GenerationRequest request = user("x");
+    request.thinking.mode = ThinkMode::none;
+    const auto first = ask(request);
+    ASSERT_EQ(first->find(Kind::finished).finish, FinishReason::stop);
+    request.messages.emplace_back().role = Role::assistant;
+    request.messages.back().content = first->text(Kind::content);
+    request.messages.emplace_back().content = "and";
+    ASSERT_LT(scheduler_->count(request).prompt_tokens, 50u);
+    const auto second = ask(request);
+    ASSERT_EQ(second->events().back().kind, Kind::done) << second->events().back().error.message;
+    const Usage usage = second->find(Kind::done).usage;
+    EXPECT_EQ(second->find(Kind::finished).finish, FinishReason::length);
+    EXPECT_EQ(usage.prompt_tokens + usage.completion_tokens, context);
+    EXPECT_EQ(usage.prompt_tokens > 60, context > 66) << usage.prompt_tokens;
+  }
+}
+
 TEST_F(SchedulerTest, NanFailsTheRequestOnly) {
   start({});
   scheduler_.reset();
   engine_.emplace(testing::make_scripted_engine(
       model, {.next = [](std::span<const Token> history) { return history.size() % 40 == 39 ? -1 : 300; }}));
-  scheduler_.emplace(*engine_, ServerInfo{.default_max_tokens = 4000}, SchedulerOptions{}, metrics_);
+  SchedulerOptions options;
+  options.on_request = [this](const RequestRecord& record) { records_.push_back(record); };
+  scheduler_.emplace(*engine_, ServerInfo{.default_max_tokens = 4000}, std::move(options), metrics_);
   GenerationRequest request = user("x");
   request.thinking.mode = ThinkMode::none;
   const auto told = ask(request);
   EXPECT_EQ(told->find(Kind::finished).finish, FinishReason::error);
   EXPECT_THAT(told->find(Kind::finished).error.message, HasSubstr("NaN"));
+  EXPECT_EQ(records_.back().error, told->find(Kind::finished).error.message);
   request.max_tokens = 2;
   EXPECT_EQ(ask(request)->find(Kind::finished).finish, FinishReason::length);
+}
+
+TEST_F(SchedulerTest, PromptsTakeTheMemoryOfIdleConversations) {
+  start({{"", "</think>Fine."}}, {}, {.memory_tokens = 2000});
+  std::string words;
+  for (int i = 0; i < 300; ++i) words += fmt::format("w{} ", i);
+  for (int i = 0; i < 6; ++i) {
+    const auto told = ask(user(fmt::format("number {} ", i) + words));
+    ASSERT_EQ(told->events().back().kind, Kind::done) << told->events().back().error.message;
+  }
+}
+
+// Nothing that goes wrong on the way to one client may end the process.
+TEST_F(SchedulerTest, OutOfMemoryInASinkFailsWhatRunsAndNothingElse) {
+  class Thrower : public Listener {
+   public:
+    void on_event(const GenerationEvent& event) override {
+      if (event.kind == Kind::content) throw std::bad_alloc();
+      Listener::on_event(event);
+    }
+  };
+  start({{"", "</think>on and on"}});
+  const auto thrower = std::make_shared<Thrower>();
+  scheduler_->submit(user("x"), thrower);
+  EXPECT_TRUE(thrower->wait());
+  EXPECT_EQ(thrower->events().back().error.status, 503);
+  EXPECT_EQ(ask(user("y"))->text(Kind::content), "on and on");
 }
 
 TEST_F(SchedulerTest, ShutDownEndsEverythingWithAnEvent) {

@@ -1,6 +1,7 @@
 #include "server/session_pool.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <iterator>
 #include <tuple>
 #include <utility>
@@ -117,18 +118,25 @@ Result<Lease> SessionPool::acquire(const Prompt& prompt, const std::string& conv
   if (in_place) {
     lease.resident = nearest;
   } else {
-    DS4_ASSIGN(lease.resident, shared ? branch(*nearest, best.tokens) : create());
-    sessions_.push_back(lease.resident);
+    auto made = make(shared ? nearest.get() : nullptr, best.tokens, prompt.tokens.size(), side);
+    if (made) {
+      lease.resident = std::move(*made);
+      sessions_.push_back(lease.resident);
+    } else if (shared && !nearest->busy && !side && made.error().code == ErrorCode::out_of_memory) {
+      lease.resident = nearest;  // no memory for both
+    } else {
+      return made.error();
+    }
   }
   if (best.text_bytes > 0 && shared) {
     const std::span<const Token> sampled = nearest->session().tokens().first(best.tokens);
     lease.tokens.assign(sampled.begin(), sampled.end());
     const std::vector<Token> rest = prompt.rendered.suffix(best.text_bytes).encode(engine_.tokenizer());
     lease.tokens.insert(lease.tokens.end(), rest.begin(), rest.end());
-    lease.by_text = true;
-  } else {
-    lease.tokens = prompt.tokens;
+    lease.by_text = lease.tokens.size() < limits_.context;
   }
+  // Sampled tokens may be more than those of the same text, and too many.
+  if (!lease.by_text) lease.tokens = prompt.tokens;
   lease.resident->refresh();
   lease.reusable = lease.resident->session().common_prefix(lease.tokens);
   use(*lease.resident);
@@ -143,8 +151,18 @@ Result<std::shared_ptr<ResidentSession>> SessionPool::branch(const ResidentSessi
   return std::make_shared<ResidentSession>(std::move(session), engine_.tokenizer());
 }
 
-Result<std::shared_ptr<ResidentSession>> SessionPool::copy(const ResidentSession& original) {
-  DS4_ASSIGN(auto resident, branch(original, original.session().position()));
+Result<std::shared_ptr<ResidentSession>> SessionPool::make(const ResidentSession* original, size_t at,
+                                                           size_t tokens, bool side) {
+  while (true) {
+    auto made = original != nullptr ? branch(*original, at) : create();
+    if (made || made.error().code != ErrorCode::out_of_memory) return made;
+    if (!give_up_one(tokens, side, original)) return made;
+  }
+}
+
+Result<std::shared_ptr<ResidentSession>> SessionPool::copy(const ResidentSession& original, bool side) {
+  const size_t position = original.session().position();
+  DS4_ASSIGN(auto resident, make(&original, position, position, side));
   use(*resident);
   resident->busy = true;
   sessions_.push_back(resident);
@@ -174,20 +192,36 @@ bool SessionPool::over_limits() const {
   return sessions_.size() > limits_.sessions || (limits_.bytes > 0 && state_bytes() > limits_.bytes);
 }
 
-void SessionPool::make_room(size_t tokens) {
-  const size_t largest = std::max(displace_tokens, tokens * displace_factor);
+std::shared_ptr<ResidentSession> SessionPool::find_idle(size_t tokens, const ResidentSession* except) const {
+  const size_t largest =
+      tokens > SIZE_MAX / displace_factor ? SIZE_MAX : std::max(displace_tokens, tokens * displace_factor);
   const auto now = std::chrono::steady_clock::now();
+  std::shared_ptr<ResidentSession> oldest;
+  for (const auto& resident : sessions_) {
+    const bool protect = resident->session().position() > largest && now - resident->used_at < displace_after;
+    if (resident->busy || protect || resident.get() == except) continue;
+    if (oldest == nullptr || resident->last_use < oldest->last_use) oldest = resident;
+  }
+  return oldest;
+}
+
+void SessionPool::evict(const std::shared_ptr<ResidentSession>& resident) {
+  std::erase(sessions_, resident);
+  ++evictions_;
+}
+
+bool SessionPool::give_up_one(size_t tokens, bool side, const ResidentSession* except) {
+  const auto victim = find_idle(side ? tokens : SIZE_MAX, except);
+  if (victim == nullptr) return false;
+  evict(victim);
+  return true;
+}
+
+void SessionPool::make_room(size_t tokens) {
   while (over_limits()) {
-    std::shared_ptr<ResidentSession> victim;
-    for (const auto& resident : sessions_) {
-      const bool protect =
-          resident->session().position() > largest && now - resident->used_at < displace_after;
-      if (resident->busy || protect) continue;
-      if (victim == nullptr || resident->last_use < victim->last_use) victim = resident;
-    }
+    const auto victim = find_idle(tokens);
     if (victim == nullptr) return;
-    std::erase(sessions_, victim);
-    ++evictions_;
+    evict(victim);
   }
 }
 

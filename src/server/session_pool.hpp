@@ -86,10 +86,17 @@ class SessionPool {
   /// A session that is not busy: the one that the prompt continues, a copy of a part of one that it branches
   /// off, or an empty one. `side`: a copy or a new one, never somebody else's. Errors: out_of_memory.
   Result<Lease> acquire(const Prompt& prompt, const std::string& conversation, bool side);
+  /// For want of memory: forgets the idle session that was not used for the longest time, but for `except`;
+  /// none much longer than `tokens` for a side request. False if there is none.
+  bool give_up_one(size_t tokens, bool side, const ResidentSession* except = nullptr);
   /// A further session with the present state of a leased one.
-  Result<std::shared_ptr<ResidentSession>> copy(const ResidentSession& original);
+  Result<std::shared_ptr<ResidentSession>> copy(const ResidentSession& original, bool side);
   /// The request is done; the session is kept unless there is no room or `keep` is false.
   void release(const std::shared_ptr<ResidentSession>& resident, bool keep);
+  /// Nothing runs any more, and what did may be in any state.
+  void forget_busy() {
+    std::erase_if(sessions_, [](const auto& resident) { return resident->busy; });
+  }
 
   size_t kept() const { return sessions_.size(); }
   size_t state_bytes() const;
@@ -98,11 +105,17 @@ class SessionPool {
  private:
   Result<std::shared_ptr<ResidentSession>> create();
   Result<std::shared_ptr<ResidentSession>> branch(const ResidentSession& original, size_t tokens);
+  /// branch(), or create() without an original. For want of memory, others are given up.
+  Result<std::shared_ptr<ResidentSession>> make(const ResidentSession* original, size_t at, size_t tokens,
+                                                bool side);
   void use(ResidentSession& resident);
   /// Forgets idle sessions, the least recently used first, until the limits hold; none much longer than
   /// `tokens` that were used lately. So a short request beside long conversations exceeds the limits while
   /// it runs, and is forgotten itself.
   void make_room(size_t tokens);
+  /// The least recently used of the idle sessions, none much longer than `tokens`; null if there is none.
+  std::shared_ptr<ResidentSession> find_idle(size_t tokens, const ResidentSession* except = nullptr) const;
+  void evict(const std::shared_ptr<ResidentSession>& resident);
   bool over_limits() const;
 
   const Engine& engine_;

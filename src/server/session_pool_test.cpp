@@ -167,6 +167,40 @@ TEST_F(SessionPoolTest, ShortRequestsDoNotDisplaceLongConversations) {
   EXPECT_EQ(take(pool, b).reusable, b.tokens.size());
 }
 
+// Memory that idle conversations take is there for those that are had.
+TEST_F(SessionPoolTest, WithoutMemoryIdleSessionsAreGivenUp) {
+  const Engine engine = testing::make_scripted_engine(
+      DS4_SOURCE_DIR "/models/nano/nano.gguf",
+      {.next = [](std::span<const Token>) { return Token{5}; }, .memory_tokens = 1000});
+  SessionPool pool(engine, {});
+  const auto asked = [&](const std::string& letter, const std::string& question) {
+    return prompt({message(Role::system, words(130, letter)), message(Role::user, question)});
+  };
+  const auto ask = [&](const Prompt& what) {
+    Lease lease = std::move(*pool.acquire(what, "", false));
+    EXPECT_TRUE(lease.resident->session().sync(lease.tokens, {.keep_anchors = {what.tokens.size() - 5}}));
+    return lease;
+  };
+  const size_t length = asked("a", "x").tokens.size();
+  ASSERT_TRUE(length > 340 && length < 480) << length;
+  pool.release(ask(asked("b", "x")).resident, true);
+  pool.release(ask(asked("a", "x")).resident, true);
+  // Another turn instead of the last one: a copy takes the place of b.
+  const Lease branch = ask(asked("a", "y"));
+  EXPECT_GT(branch.reusable, length - 10);
+  EXPECT_EQ(pool.evictions(), 1u);
+  EXPECT_EQ(pool.kept(), 2u);
+  // None is idle but the one to be copied: it goes back itself.
+  const Lease again = ask(asked("a", "z"));
+  EXPECT_GT(again.reusable, length - 10);
+  EXPECT_EQ(pool.evictions(), 1u);
+  EXPECT_EQ(pool.kept(), 2u);
+  // What runs is never given up.
+  const auto none = pool.acquire(asked("a", "w"), "", false);
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, ErrorCode::out_of_memory);
+}
+
 TEST_F(SessionPoolTest, KeepsToItsBytes) {
   // A scripted state takes 1000 bytes and 100 a token.
   SessionPool pool(engine_, {.sessions = 100, .bytes = 40000});

@@ -31,6 +31,16 @@ struct ScriptedImage : StateImage {
 };
 
 struct ScriptedSequence : backend::Sequence {
+  explicit ScriptedSequence(std::shared_ptr<std::atomic<size_t>> in_use) : all_tokens(std::move(in_use)) {}
+  ~ScriptedSequence() override { *all_tokens -= counted; }
+  /// Keeps the sum over all sequences; false if it is more than `limit`, and nothing is changed.
+  bool count(size_t size, size_t limit) {
+    if (size > counted && *all_tokens + (size - counted) > limit) return false;
+    *all_tokens += size - counted;
+    counted = size;
+    return true;
+  }
+
   size_t position() const override { return tokens.size(); }
   size_t state_bytes() const override { return 1000 + tokens.size() * 100; }
   void clear() override {
@@ -43,6 +53,8 @@ struct ScriptedSequence : backend::Sequence {
 
   std::vector<Token> tokens;
   std::vector<sampling::LogitSummary> summaries;  // after the last tokens
+  std::shared_ptr<std::atomic<size_t>> all_tokens;
+  size_t counted = 0;
 };
 
 class ScriptedBackend : public backend::Backend {
@@ -57,7 +69,7 @@ class ScriptedBackend : public backend::Backend {
 
   const backend::BackendInfo& info() const override { return info_; }
   Result<std::unique_ptr<backend::Sequence>> create_sequence() const override {
-    return std::unique_ptr<backend::Sequence>(std::make_unique<ScriptedSequence>());
+    return std::unique_ptr<backend::Sequence>(std::make_unique<ScriptedSequence>(in_use_));
   }
 
   Result<void> prefill(backend::Sequence& sequence, std::span<const Token> tokens, size_t logit_rows,
@@ -71,8 +83,9 @@ class ScriptedBackend : public backend::Backend {
         control.on_progress(static_cast<double>(i + piece) / static_cast<double>(tokens.size()));
       }
     }
-    if (counters_ != nullptr) counters_->prefill_tokens += tokens.size();
     auto& state = static_cast<ScriptedSequence&>(sequence);
+    DS4_TRY(take(state, state.tokens.size() + tokens.size()));
+    if (counters_ != nullptr) counters_->prefill_tokens += tokens.size();
     state.tokens.insert(state.tokens.end(), tokens.begin(), tokens.end());
     state.summaries = {summary(state)};
     for (size_t row = 0; row < logit_rows; ++row) fill(state, logits.subspan(row * vocabulary_, vocabulary_));
@@ -139,6 +152,7 @@ class ScriptedBackend : public backend::Backend {
   }
   Result<void> restore(backend::Sequence& sequence, const StateImage& image) const override {
     auto& state = static_cast<ScriptedSequence&>(sequence);
+    DS4_TRY(take(state, image.position()));
     state.tokens = static_cast<const ScriptedImage&>(image).tokens;
     state.summaries.clear();
     if (!state.tokens.empty()) state.summaries = {summary(state)};
@@ -146,6 +160,11 @@ class ScriptedBackend : public backend::Backend {
   }
 
  private:
+  /// What decoding adds is not counted.
+  Result<void> take(ScriptedSequence& state, size_t tokens) const {
+    if (state.count(tokens, options_.memory_tokens)) return {};
+    return fail(ErrorCode::out_of_memory, "the script's memory is full");
+  }
   sampling::LogitSummary summary(const ScriptedSequence& state) const {
     const Token next = options_.next(state.tokens);
     if (next < 0) return {.has_nan = true};
@@ -162,6 +181,7 @@ class ScriptedBackend : public backend::Backend {
   model::ModelShape shape_;
   uint32_t vocabulary_;
   ScriptedCounters* counters_;
+  std::shared_ptr<std::atomic<size_t>> in_use_ = std::make_shared<std::atomic<size_t>>(0);
   backend::BackendInfo info_;
 };
 

@@ -4,6 +4,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -24,6 +26,7 @@ struct ScriptedOptions {
   NextToken next;
   std::chrono::microseconds per_pass{0};  // how long a pass of decoding takes
   std::chrono::microseconds per_prompt_token{0};
+  size_t memory_tokens = SIZE_MAX;  // of all states together; beyond them: out_of_memory
 };
 
 /// What was computed so far.

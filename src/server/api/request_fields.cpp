@@ -13,6 +13,7 @@ using Kind = JsonValue::Kind;
 
 constexpr size_t kLongestNameBytes = 256;
 constexpr size_t kMostStops = 64;
+constexpr size_t kLongestStopBytes = 4096;  // every answer has its own copy
 constexpr size_t kMostCandidates = 1000;
 constexpr int64_t kMostTopK = 1024;  // SamplingParams::top_k
 
@@ -148,6 +149,10 @@ std::vector<std::string> read_stop(const Fields& body, std::string_view name) {
   }
   std::erase_if(stops, [](const std::string& stop) { return stop.empty(); });
   if (stops.size() > kMostStops) body.wrong_value(name, fmt::format("has more than {} strings", kMostStops));
+  if (std::any_of(stops.begin(), stops.end(),
+                  [](const auto& stop) { return stop.size() > kLongestStopBytes; })) {
+    body.wrong_value(name, fmt::format("has a string of more than {} bytes", kLongestStopBytes));
+  }
   return stops;
 }
 

@@ -65,6 +65,10 @@ TEST_F(RequestFields, Stops) {
   for (int i = 0; i < 64; ++i) many += ",\"b\"";
   read_stop(fields(many + "]}"), "stop");
   EXPECT_TRUE(errors_);
+  read_stop(fields("{\"stop\":\"" + std::string(4096, 'x') + "\"}"), "stop");
+  EXPECT_FALSE(errors_);
+  read_stop(fields("{\"stop\":[\"a\",\"" + std::string(4097, 'x') + "\"]}"), "stop");
+  EXPECT_EQ(errors_.first().code, "invalid_value");
 }
 
 TEST_F(RequestFields, TheLastTokenLimitCounts) {
