@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -33,6 +34,7 @@ int print(std::string_view text) {
 
 int serve(const Options& options) {
   ShutdownSignals signals;
+  std::optional<ShutdownSignals::EndProcess> loading(signals);
   Log log(options.log_level, options.log_json);
   const auto model = cli::find_model(options.model_path);
   if (!model) return failure(model.error());
@@ -44,6 +46,7 @@ int serve(const Options& options) {
   if (!files) return failure(files.error());
   const auto engine = cli::open_engine(options, model->path);
   if (!engine) return failure(engine.error());
+  loading.reset();
   const auto served = serve_until_signal(*engine, options, std::move(*files), log, signals);
   return served ? cli::exit_success : failure(served.error());
 }

@@ -86,7 +86,8 @@ class Service {
         scheduler_(engine, describe(engine, options), scheduler_options(engine, options), metrics_),
         routes_(scheduler_, [this] { return metrics_.render(); }, api_options(options)) {
     metrics_.gauge("ds4_http_connections", "Open connections.", [this] {
-      return server_ ? static_cast<double>(server_->counters().connections_open) : 0;
+      const http::Server* server = listening_;
+      return server != nullptr ? static_cast<double>(server->counters().connections_open) : 0;
     });
   }
 
@@ -108,6 +109,7 @@ class Service {
                                                            std::shared_ptr<http::Exchange> exchange) {
                  routes_.handle(request, std::move(exchange));
                }));
+    listening_ = server_.get();
     return {};
   }
   uint16_t port() const { return server_->port(); }
@@ -178,6 +180,7 @@ class Service {
   Scheduler scheduler_;
   api::Routes routes_;
   std::unique_ptr<http::Server> server_;
+  std::atomic<const http::Server*> listening_{nullptr};  // requests are answered before server_ is set
 };
 
 std::string defaults_sentence(const Options& options) {
@@ -207,6 +210,18 @@ void ShutdownSignals::wait() {
 bool ShutdownSignals::again(std::chrono::milliseconds timeout) {
   const timespec limit{timeout.count() / 1000, (timeout.count() % 1000) * 1000000};
   return sigtimedwait(&set_, nullptr, &limit) > 0;
+}
+
+ShutdownSignals::EndProcess::EndProcess(ShutdownSignals& signals)
+    : thread_([this, &signals] {
+        while (!over_) {
+          if (signals.again(50ms)) std::_Exit(cli::exit_interrupted);
+        }
+      }) {}
+
+ShutdownSignals::EndProcess::~EndProcess() {
+  over_ = true;
+  thread_.join();
 }
 
 Result<ServiceFiles> open_service_files(const Options& options) {

@@ -1,10 +1,12 @@
 // Answers over HTTP with one engine, from the first connection to the end of the last answer.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "ds4/engine.hpp"
@@ -22,6 +24,20 @@ class ShutdownSignals {
   void wait();
   /// Whether another one comes within `timeout`.
   bool again(std::chrono::milliseconds timeout);
+
+  /// While it lives, the first signal ends the process: nothing is being answered yet, and a large model may
+  /// take minutes to load.
+  class EndProcess {
+   public:
+    explicit EndProcess(ShutdownSignals& signals);
+    ~EndProcess();
+    EndProcess(const EndProcess&) = delete;
+    EndProcess& operator=(const EndProcess&) = delete;
+
+   private:
+    std::atomic<bool> over_{false};
+    std::thread thread_;
+  };
 
  private:
   sigset_t set_;

@@ -5,13 +5,14 @@ import re
 import signal
 import socket
 import struct
+import subprocess
 import tempfile
 import threading
 import time
 import unittest
 
-from server_support import (ALL_DIALECTS, SHELL, Chat, Messages, Server, ServerTest, assistant, block, call, main,
-                            parse_events, wait_until)
+from server_support import (ALL_DIALECTS, MODEL, PROGRAM, SHELL, Chat, Messages, Server, ServerTest, assistant, block,
+                            call, main, parse_events, wait_until)
 
 CALL = "Looking.</think>I look." + block(call("shell", command="ls"))
 LONG = "word " * 3000  # some thousand tokens
@@ -265,6 +266,20 @@ class Ends(unittest.TestCase):
         self.assertEqual(server.stop(), 130)
         self.assertLess(time.monotonic() - began, 2)
         connection.close()
+
+    def test_signals_end_a_server_that_does_not_answer_yet(self):
+        with tempfile.TemporaryDirectory() as folder:
+            keys = os.path.join(folder, "keys")
+            os.mkfifo(keys)  # its other end is never opened
+            process = subprocess.Popen([PROGRAM, "-m", MODEL, "--port", "0", "--api-key-file", keys],
+                                       stderr=subprocess.DEVNULL)
+            time.sleep(0.5)
+            process.send_signal(signal.SIGTERM)
+            try:
+                self.assertEqual(process.wait(5), 130)
+            finally:
+                process.kill()
+                process.wait()
 
 
 class Trace(unittest.TestCase):
