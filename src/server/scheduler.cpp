@@ -401,6 +401,7 @@ bool Scheduler::decode_alone(Job& job, Choice& choice) {
 void Scheduler::evaluate(std::vector<Choice*>& rows) {
   if (rows.empty()) return;
   std::vector<BatchRow> batch;
+  batch.reserve(rows.size());
   for (Choice* choice : rows) {
     batch.push_back({&choice->resident->session(), choice->answer.tokens().back()});
   }
@@ -456,7 +457,7 @@ void Scheduler::remember(const Job& job, const Choice& choice) {
   memory_.put(keys.local, reply);
 }
 
-void Scheduler::fail_job(Job& job, RequestError error, std::string outcome) {
+void Scheduler::fail_job(Job& job, const RequestError& error, std::string outcome) {
   GenerationEvent failed = make_event(Kind::failed);
   failed.error = error;
   job.sink->on_event(failed);

@@ -89,7 +89,7 @@ class Scheduler final : public Generator {
   std::optional<ScoredToken> score_token(const Choice& choice, Token token, size_t alternatives);
   void evaluate(std::vector<Choice*>& rows);
   void publish(Job& job, Choice& choice);
-  void fail_job(Job& job, RequestError error, std::string outcome = "failed");
+  void fail_job(Job& job, const RequestError& error, std::string outcome = "failed");
   void finish_if_done(Job& job);
   void remember(const Job& job, const Choice& choice);
   void retire(Job& job, std::string outcome, std::string error);

@@ -248,9 +248,11 @@ def run_load(options):
     third = sizes[-1][0] / 3
     middle = [size for at, size in sizes if third <= at < 2 * third]
     last = [size for at, size in sizes if at >= 2 * third]
-    growth = percentile(last, 0.5) - percentile(middle, 0.5) if middle else 0
+    growth = percentile(last, 0.9) - percentile(middle, 0.9) if middle else 0
     print(f"{options.clients} clients, {options.seconds} s, {'nano' if options.nano else 'script'}: {sum(done.values())} "
           f"actions {done}, {len(errors)} errors")
+    parts = [[size for at, size in sizes if i * third / 2 <= at < (i + 1) * third / 2] for i in range(6)]
+    print("memory by sixths of the time, at most:", *(f"{max(part):.0f}" for part in parts if part))
     print(f"memory: {sizes[0][1]:.0f} MiB at first, {max(s for _, s in sizes):.0f} at most, {sizes[-1][1]:.0f} at last; "
           f"from the middle third to the last {growth:+.1f}")
     for name, values in (("GET /health", health["answers_ms"]), ("waking up", health["wakes_ms"])):
