@@ -10,7 +10,7 @@ function(give_up reason)
   message("SKIPPED: ${reason}")
 endfunction()
 
-file(GLOB tests "${SOURCE_DIR}/*.mjs" "${SOURCE_DIR}/package*.json")
+file(GLOB tests "${SOURCE_DIR}/*.mjs" "${SOURCE_DIR}/package*.json" "${CMAKE_CURRENT_LIST_DIR}/support.mjs")
 file(COPY ${tests} DESTINATION "${OUTPUT_DIR}")
 set(installed "${OUTPUT_DIR}/node_modules/.package-lock.json")
 if(EXISTS "${installed}" AND NOT "${SOURCE_DIR}/package-lock.json" IS_NEWER_THAN "${installed}")
