@@ -28,6 +28,7 @@ def in_background(function, *arguments, **options):
     def wait():
         thread.join(60)
         return result[0]
+    wait.goes_on = thread.is_alive
     return wait
 
 
@@ -112,7 +113,7 @@ class Pace(ServerTest):
                     time.sleep(0.4)
                     leave(connection, reset)
                     wait_until(lambda: self.outcomes("cancelled") == cancelled + 1, "cancelled", 5)
-                    self.assertEqual(self.server.metrics()["ds4_requests_running"], 0)
+                    wait_until(lambda: self.server.metrics()["ds4_requests_running"] == 0, "idle", 5)
 
     def test_what_was_computed_is_kept(self):
         messages = [("system", self.fresh() + LONG * 6), ("user", "greet")]
@@ -142,7 +143,7 @@ class Pace(ServerTest):
 
     def test_answers_go_on_while_a_prompt_is_computed(self):
         """Nobody waits for a long prompt, and /health answers at once."""
-        wait = in_background(Chat().ask, self.server, [("system", LONG * 3), ("user", self.fresh() + "greet")])
+        wait = in_background(Chat().ask, self.server, [("system", LONG * 6), ("user", self.fresh() + "greet")])
         time.sleep(0.2)
         began = time.monotonic()
         reply = Chat().ask(self.server, self.fresh() + "greet")
@@ -152,7 +153,7 @@ class Pace(ServerTest):
             began = time.monotonic()
             self.assertEqual(self.server.get("/health").status, 200)
             slowest = max(slowest, time.monotonic() - began)
-        self.assertEqual(self.server.metrics()["ds4_requests_running"], 1, "the long prompt is done already")
+        self.assertTrue(wait.goes_on(), "the long prompt is done already")
         self.assertEqual(reply.content, "Hello there!")
         self.assertLess(took, 10)
         self.assertLess(slowest, 1)
