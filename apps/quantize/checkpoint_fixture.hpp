@@ -34,10 +34,11 @@ class CheckpointFixture {
   std::string tokenizer;
   std::string tokenizer_config = "{}";
 
-  CheckpointFixture() {
+  /// `width` is that of the model, of its experts, and the query rank: a multiple of 128.
+  explicit CheckpointFixture(uint32_t width = 128) {
     shape.layers = 3;
     shape.ratios = {0, 4, 128};
-    shape.width = shape.expert_width = shape.q_rank = 128;
+    shape.width = shape.expert_width = shape.q_rank = width;
     shape.vocabulary = 300;
     shape.heads = shape.output_groups = 2;
     shape.output_rank = 64;
@@ -53,6 +54,8 @@ class CheckpointFixture {
     for (const auto& slot : list_model_tensors(shape, weights)) add(slot);
     for (const auto& slot : list_mtp_tensors(shape, mtp)) add(slot);
     config = default_config();
+    for (const char* key : {"hidden_size", "q_lora_rank", "moe_intermediate_size"})
+      replace(config, fmt::format("\"{}\": 128", key), fmt::format("\"{}\": {}", key, width));
     tokenizer = default_tokenizer();
   }
 

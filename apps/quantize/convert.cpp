@@ -1,21 +1,27 @@
 #include "convert.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <utility>
 #include <vector>
 
 #include "base/error.hpp"
-#include "checkpoint_config.hpp"
-#include "checkpoint_tokenizer.hpp"
 #include "encode_tensor.hpp"
 #include "format/gguf_writer.hpp"
 #include "format/safetensors.hpp"
+#include "metadata.hpp"
+#include "model/weights.hpp"
+#include "plan.hpp"
 #include "tensor_map.hpp"
 
 namespace ds4::quantize {
 namespace {
 
+using format::GgufFile;
 using format::GgufWriter;
 using format::SafetensorsCheckpoint;
 
@@ -43,183 +49,216 @@ Result<void> check_output(const std::string& path, const ConvertOptions& options
     return fail(ErrorCode::invalid_argument, "{} is not a regular file and will not be replaced", path);
   if (!options.overwrite)
     return fail(ErrorCode::invalid_argument, "{} exists already; use --overwrite to replace it", path);
-  if (is_checkpoint_file(path, options.checkpoint))
+  if (!options.checkpoint.empty() && is_checkpoint_file(path, options.checkpoint))
     return fail(ErrorCode::invalid_argument, "{} is a file of the checkpoint", path);
+  for (const std::string& input : {options.gguf, options.imatrix}) {
+    if (!input.empty() && fs::equivalent(path, input, error))
+      return fail(ErrorCode::invalid_argument, "{} is a file that is read", path);
+  }
   return {};
 }
 
 Result<void> check_tables(const std::vector<MappedTensor>& tensors, uint32_t experts) {
   for (const MappedTensor& tensor : tensors) {
     if (tensor.role != model::TensorRole::table) continue;
-    const format::SafetensorsEntry& entry = *tensor.sources[0].data;
-    const bool wide = entry.type == format::SafetensorsType::i64;
-    for (uint64_t i = 0; i < entry.elements(); ++i) {
+    const Source& source = tensor.sources[0];
+    for (uint64_t i = 0; i < tensor.columns() * tensor.rows(); ++i) {
       int64_t expert = 0;
       int32_t narrow = 0;
-      if (wide) {
-        std::memcpy(&expert, entry.bytes.data() + i * sizeof expert, sizeof expert);
+      if (source.is_wide) {
+        std::memcpy(&expert, source.bytes.data() + i * sizeof expert, sizeof expert);
       } else {
-        std::memcpy(&narrow, entry.bytes.data() + i * sizeof narrow, sizeof narrow);
+        std::memcpy(&narrow, source.bytes.data() + i * sizeof narrow, sizeof narrow);
         expert = narrow;
       }
       if (expert < 0 || expert >= experts)
-        return fail(ErrorCode::format, "tensor {} names expert {}, but there are {} experts", entry.name,
+        return fail(ErrorCode::format, "tensor {} names expert {}, but there are {} experts", source.name,
                     expert, experts);
     }
   }
   return {};
 }
 
-void add_counts(const model::ModelShape& shape, GgufWriter& writer) {
-  const std::pair<const char*, uint32_t> counts[] = {
-      {"block_count", shape.layers},
-      {"embedding_length", shape.width},
-      {"vocab_size", shape.vocabulary},
-      {"attention.head_count", shape.heads},
-      {"attention.head_count_kv", 1},
-      {"attention.key_length", model::head_dim},
-      {"attention.value_length", model::head_dim},
-      {"rope.dimension_count", model::rope_dim},
-      {"attention.q_lora_rank", shape.q_rank},
-      {"attention.output_lora_rank", shape.output_rank},
-      {"attention.output_group_count", shape.output_groups},
-      {"attention.sliding_window", model::window},
-      {"attention.indexer.head_count", shape.index_heads},
-      {"attention.indexer.key_length", model::index_head_dim},
-      {"attention.indexer.top_k", shape.index_top_k},
-      {"expert_count", shape.experts},
-      {"expert_used_count", shape.experts_used},
-      {"expert_feed_forward_length", shape.expert_width},
-      {"expert_shared_count", 1},
-      {"expert_group_count", 0},
-      {"expert_group_used_count", 0},
-      {"hash_layer_count", shape.hash_layers},
-      {"hyper_connection.count", model::streams},
-      {"hyper_connection.sinkhorn_iterations", model::sinkhorn_iterations},
-  };
-  for (const auto& [key, value] : counts) writer.add_uint32(std::string("deepseek4.") + key, value);
-}
-
-void add_shape_metadata(const model::ModelShape& shape, GgufWriter& writer) {
-  add_counts(shape, writer);
-  writer.add_uint64("deepseek4.context_length", shape.max_context);
-  writer.add_uint64("deepseek4.rope.scaling.original_context_length",
-                    static_cast<uint64_t>(model::yarn_original_context));
-  const std::pair<const char*, double> floats[] = {
-      {"attention.layer_norm_rms_epsilon", model::norm_epsilon},
-      {"attention.compress_rope_freq_base", model::compressed_rope_base},
-      {"expert_weights_scale", shape.routed_scale},
-      {"hyper_connection.epsilon", model::hc_epsilon},
-      {"rope.freq_base", model::rope_base},
-      {"rope.scaling.factor", model::yarn_factor},
-      {"rope.scaling.yarn_beta_fast", model::yarn_beta_fast},
-      {"rope.scaling.yarn_beta_slow", model::yarn_beta_slow},
-  };
-  for (const auto& [key, value] : floats)
-    writer.add_float32(std::string("deepseek4.") + key, static_cast<float>(value));
-  writer.add_bool("deepseek4.expert_weights_norm", true);
-  writer.add_uint32_array("deepseek4.attention.compress_ratios", shape.ratios);
-  writer.add_float32_array("deepseek4.swiglu_clamp_exp",
-                           std::vector<float>(shape.layers, model::swiglu_clamp));
-}
-
-void add_tokenizer_metadata(const CheckpointConfig& config, const CheckpointTokenizer& tokenizer,
-                            GgufWriter& writer) {
-  writer.add_string("tokenizer.ggml.model", "gpt2");
-  writer.add_string("tokenizer.ggml.pre", "joyai-llm");
-  writer.add_string_array("tokenizer.ggml.tokens", tokenizer.tokens);
-  writer.add_int32_array("tokenizer.ggml.token_type", tokenizer.types);
-  writer.add_string_array("tokenizer.ggml.merges", tokenizer.merges);
-  writer.add_uint32("tokenizer.ggml.bos_token_id", config.bos_token);
-  writer.add_uint32("tokenizer.ggml.eos_token_id", config.eos_token);
-  if (tokenizer.chat_template) writer.add_string("tokenizer.chat_template", *tokenizer.chat_template);
-}
-
-void add_general_metadata(std::string_view architecture, std::string_view name, GgufWriter& writer) {
-  writer.add_string("general.architecture", architecture);
-  writer.add_string("general.name", name);
+std::string duration_text(double seconds) {
+  if (seconds < 90) return fmt::format("{:.0f} s", std::max(1.0, seconds));
+  if (seconds < 5400) return fmt::format("{:.0f} min", seconds / 60);
+  return fmt::format("{:.1f} h", seconds / 3600);
 }
 
 class Conversion {
  public:
   explicit Conversion(const ConvertOptions& options)
-      : options_(options), encoder_(options.checkpoint, options.cancelled) {}
+      : options_(options), writer_(options.output), mtp_writer_(options.mtp_output) {}
 
   Result<ConvertSummary> run() {
-    DS4_TRY(check_output(options_.output, options_));
-    if (with_mtp()) DS4_TRY(check_output(options_.mtp_output, options_));
-    DS4_ASSIGN(const CheckpointConfig config, read_checkpoint_config(options_.checkpoint));
-    DS4_ASSIGN(const CheckpointTokenizer tokenizer,
-               read_checkpoint_tokenizer(options_.checkpoint, config.shape.vocabulary));
-    DS4_ASSIGN(const SafetensorsCheckpoint checkpoint, SafetensorsCheckpoint::open(options_.checkpoint));
-    DS4_TRY(write(config, tokenizer, checkpoint));
+    if (!options_.dry_run) {
+      DS4_TRY(check_output(options_.output, options_));
+      if (with_mtp()) DS4_TRY(check_output(options_.mtp_output, options_));
+    }
+    if (!options_.imatrix.empty()) {
+      DS4_ASSIGN(imatrix_, format::read_imatrix(options_.imatrix));
+    }
+    DS4_TRY(options_.gguf.empty() ? open_checkpoint() : open_gguf());
+    DS4_TRY(in_source(check_tables(tensors_, shape_.experts)));
+    DS4_ASSIGN(plan_, in_source(plan_tensors(tensors_, options_.recipe, shape_.layers)));
+    DS4_ASSIGN(mtp_plan_, in_source(plan_tensors(mtp_tensors_, options_.recipe, shape_.layers)));
+    summary_.variant = model::variant_name(shape_.variant);
+    summary_.tensors = plan_.size();
+    summary_.mtp_tensors = mtp_plan_.size();
+    for (const auto& [plan, writer] : files()) {
+      add_quantize_metadata(options_.recipe, imatrix_ ? &*imatrix_ : nullptr, options_.imatrix, *writer);
+      for (const PlannedTensor& planned : *plan)
+        writer->add_tensor(planned.tensor->name, planned.type, planned.tensor->dims);
+    }
+    DS4_ASSIGN(summary_.file_bytes, writer_.planned_bytes());
+    if (with_mtp()) {
+      DS4_ASSIGN(summary_.mtp_file_bytes, mtp_writer_.planned_bytes());
+    }
+    TensorEncoder encoder({source_path(), options_.threads, options_.cancelled,
+                           imatrix_ ? &*imatrix_ : nullptr, options_.imatrix_strict});
+    if (options_.dry_run) {
+      DS4_ASSIGN(summary_.plan, describe(encoder));
+      return std::move(summary_);
+    }
+    for (const auto& [plan, writer] : files()) {
+      for (const PlannedTensor& planned : *plan) total_cost_ += planned.cost();
+    }
+    for (const auto& [plan, writer] : files()) DS4_TRY(write_tensors(*plan, encoder, *writer));
+    if (with_mtp()) DS4_TRY(mtp_writer_.finish());
+    DS4_TRY(writer_.finish());
     return std::move(summary_);
   }
 
  private:
-  // Puts the folder in front of a message that names only a tensor.
-  template <class T>
-  Result<T> in_checkpoint(Result<T> result) const {
-    if (result) return result;
-    return fail(result.error().code, "{}: {}", options_.checkpoint, result.error().message);
+  using File = std::pair<const std::vector<PlannedTensor>*, GgufWriter*>;
+
+  std::vector<File> files() {
+    std::vector<File> files{{&plan_, &writer_}};
+    if (with_mtp()) files.emplace_back(&mtp_plan_, &mtp_writer_);
+    return files;
   }
   bool with_mtp() const { return !options_.mtp_output.empty(); }
-
-  Result<void> write(const CheckpointConfig& config, const CheckpointTokenizer& tokenizer,
-                     const SafetensorsCheckpoint& checkpoint) {
-    model::ModelWeights weights;
-    model::MtpWeights mtp_weights;
-    DS4_ASSIGN(const auto tensors,
-               in_checkpoint(map_tensors(checkpoint, list_model_tensors(config.shape, weights))));
-    std::vector<MappedTensor> mtp_tensors;
-    if (with_mtp()) {
-      DS4_ASSIGN(mtp_tensors,
-                 in_checkpoint(map_tensors(checkpoint, list_mtp_tensors(config.shape, mtp_weights))));
-    }
-    DS4_TRY(in_checkpoint(check_tables(tensors, config.shape.experts)));
-    summary_.variant = model::variant_name(config.shape.variant);
-    summary_.tensors = tensors.size();
-    summary_.mtp_tensors = mtp_tensors.size();
-    summary_.mtp_left_out = !with_mtp() && config.mtp_layers > 0;
-
-    const std::string name = options_.name.empty() ? config.shape.name : options_.name;
-    GgufWriter writer(options_.output);
-    add_general_metadata("deepseek4", name, writer);
-    add_shape_metadata(config.shape, writer);
-    add_tokenizer_metadata(config, tokenizer, writer);
-    DS4_TRY(write_tensors(tensors, writer));
-    if (with_mtp()) {
-      GgufWriter mtp_writer(options_.mtp_output);
-      add_general_metadata("deepseek4_mtp_support", name + " MTP", mtp_writer);
-      DS4_TRY(write_tensors(mtp_tensors, mtp_writer));
-      DS4_TRY(mtp_writer.finish());
-    }
-    return writer.finish();
+  const std::string& source_path() const {
+    return options_.gguf.empty() ? options_.checkpoint : options_.gguf;
+  }
+  // Puts the folder or file in front of a message that names only a tensor.
+  template <class T>
+  Result<T> in_source(Result<T> result) const {
+    if (result) return result;
+    return fail(result.error().code, "{}: {}", source_path(), result.error().message);
   }
 
-  Result<void> write_tensors(const std::vector<MappedTensor>& tensors, GgufWriter& writer) {
-    for (const MappedTensor& tensor : tensors)
-      writer.add_tensor(tensor.name, tensor_type_for(options_.recipe, tensor.role), tensor.dims);
-    for (const MappedTensor& tensor : tensors) {
-      const format::TensorType type = tensor_type_for(options_.recipe, tensor.role);
-      ++done_;
-      if (options_.progress)
-        options_.progress(done_, summary_.tensors + summary_.mtp_tensors, tensor.name,
-                          format::type_name(type));
-      DS4_TRY(encoder_.write(tensor, type, writer));
+  Result<void> open_checkpoint() {
+    DS4_ASSIGN(const CheckpointConfig config, read_checkpoint_config(options_.checkpoint));
+    shape_ = config.shape;
+    DS4_ASSIGN(const CheckpointTokenizer tokenizer,
+               read_checkpoint_tokenizer(options_.checkpoint, shape_.vocabulary));
+    DS4_ASSIGN(checkpoint_, SafetensorsCheckpoint::open(options_.checkpoint));
+    const auto slots = list_model_tensors(shape_, weights_);
+    const auto mtp_slots = list_mtp_tensors(shape_, mtp_weights_);
+    DS4_TRY(check_rules(slots, mtp_slots));
+    DS4_ASSIGN(tensors_, in_source(map_tensors(*checkpoint_, slots)));
+    if (with_mtp()) {
+      DS4_ASSIGN(mtp_tensors_, in_source(map_tensors(*checkpoint_, mtp_slots)));
+    }
+    summary_.mtp_left_out = !with_mtp() && config.mtp_layers > 0;
+    const std::string name = options_.name.empty() ? shape_.name : options_.name;
+    add_general_metadata("deepseek4", name, writer_);
+    add_shape_metadata(shape_, writer_);
+    add_tokenizer_metadata(config, tokenizer, writer_);
+    if (with_mtp()) add_general_metadata("deepseek4_mtp_support", name + " MTP", mtp_writer_);
+    return {};
+  }
+
+  // An MTP block stays in the file of the model.
+  Result<void> open_gguf() {
+    if (with_mtp())
+      return fail(ErrorCode::invalid_argument,
+                  "--mtp-out takes the MTP block of a checkpoint, not of a GGUF file");
+    DS4_ASSIGN(gguf_, GgufFile::open(options_.gguf));
+    DS4_ASSIGN(shape_, model::read_shape(*gguf_, nullptr));
+    DS4_ASSIGN(weights_, model::bind_weights(*gguf_, shape_));
+    auto slots = list_model_tensors(shape_, weights_);
+    std::vector<model::TensorSlot> mtp_slots;
+    if (model::has_mtp(*gguf_)) {
+      DS4_ASSIGN(mtp_weights_, model::bind_mtp(*gguf_, shape_));
+      mtp_slots = list_mtp_tensors(shape_, mtp_weights_);
+    }
+    DS4_TRY(check_rules(slots, mtp_slots));
+    slots.insert(slots.end(), mtp_slots.begin(), mtp_slots.end());
+    tensors_ = map_gguf_tensors(slots);
+    copy_metadata(*gguf_, shape_, options_.name, writer_);
+    return {};
+  }
+
+  Result<void> check_rules(std::vector<model::TensorSlot> slots, const std::vector<model::TensorSlot>& more) {
+    slots.insert(slots.end(), more.begin(), more.end());
+    return options_.recipe.check_rules(slots);
+  }
+
+  Result<void> write_tensors(const std::vector<PlannedTensor>& plan, TensorEncoder& encoder,
+                             GgufWriter& writer) {
+    for (const PlannedTensor& planned : plan) {
+      ++done_tensors_;
+      const double source_cost = planned.cost() / static_cast<double>(planned.tensor->sources.size());
+      DS4_TRY(encoder.write(*planned.tensor, planned.type, writer, [&](size_t source) {
+        if (!options_.progress) return;
+        options_.progress({done_tensors_, summary_.tensors + summary_.mtp_tensors, planned.tensor->name,
+                           format::type_name(planned.type),
+                           (done_cost_ + source_cost * static_cast<double>(source)) / total_cost_});
+      }));
+      done_cost_ += planned.cost();
     }
     return {};
   }
 
+  Result<std::string> describe(TensorEncoder& encoder) {
+    std::string text;
+    uint64_t memory_bytes = 0;
+    double seconds = 0;
+    std::map<std::pair<std::string_view, format::TensorType>, double> seconds_per_weight;
+    for (const auto& [plan, writer] : files()) {
+      text += plan_text(*plan);
+      for (const PlannedTensor& planned : *plan) {
+        memory_bytes = std::max(memory_bytes, encoder.memory_bytes(*planned.tensor, planned.type));
+        const std::pair key(source_type_name(planned.tensor->sources[0]), planned.type);
+        auto speed = seconds_per_weight.find(key);
+        if (speed == seconds_per_weight.end()) {
+          DS4_ASSIGN(const double measured, encoder.measure_seconds(*planned.tensor, planned.type));
+          speed = seconds_per_weight.emplace(key, measured / static_cast<double>(planned.weights())).first;
+        }
+        seconds += speed->second * static_cast<double>(planned.weights());
+      }
+      const uint64_t bytes = writer == &writer_ ? summary_.file_bytes : summary_.mtp_file_bytes;
+      text += fmt::format("\n{} tensors, file of {} bytes ({:.2f} GiB), recipe {}\n", plan->size(), bytes,
+                          static_cast<double>(bytes) / (1 << 30), options_.recipe.name());
+    }
+    text += fmt::format("Memory besides the mapped source: {:.1f} MiB\n",
+                        static_cast<double>(memory_bytes) / (1 << 20));
+    text +=
+        fmt::format("Encoding: about {} on {} threads, measured on the first rows; the disk comes on top\n",
+                    duration_text(seconds), encoder.threads());
+    return text;
+  }
+
   const ConvertOptions& options_;
-  TensorEncoder encoder_;
   ConvertSummary summary_;
-  size_t done_ = 0;
+  std::optional<format::Imatrix> imatrix_;
+  std::optional<SafetensorsCheckpoint> checkpoint_;
+  std::optional<GgufFile> gguf_;
+  model::ModelShape shape_;
+  model::ModelWeights weights_;
+  model::MtpWeights mtp_weights_;
+  std::vector<MappedTensor> tensors_, mtp_tensors_;
+  std::vector<PlannedTensor> plan_, mtp_plan_;
+  GgufWriter writer_, mtp_writer_;
+  size_t done_tensors_ = 0;
+  double total_cost_ = 0, done_cost_ = 0;
 };
 
 }  // namespace
 
-Result<ConvertSummary> convert_checkpoint(const ConvertOptions& options) {
+Result<ConvertSummary> convert_model(const ConvertOptions& options) {
   return Conversion(options).run();
 }
 

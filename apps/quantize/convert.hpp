@@ -1,4 +1,4 @@
-// From an official checkpoint folder to GGUF files, tensor by tensor.
+// From an official checkpoint folder, or from another GGUF file, to GGUF files, tensor by tensor.
 #pragma once
 
 #include <cstddef>
@@ -13,17 +13,29 @@
 
 namespace ds4::quantize {
 
+/// What is about to be encoded.
+struct ConvertProgress {
+  size_t tensor = 0;   // from 1
+  size_t tensors = 0;  // in both files
+  std::string_view name, type;
+  double done = 0;  // part of the work before it, 0 to 1
+};
+
 struct ConvertOptions {
-  std::string checkpoint;  // folder with config.json, tokenizer.json and *.safetensors
-  Recipe recipe = Recipe::q8;
+  std::string checkpoint;  // folder with config.json, tokenizer.json and *.safetensors; or empty
+  std::string gguf;        // file to read instead
+  Recipe recipe;
   std::string output;      // the main model
-  std::string mtp_output;  // the MTP block; empty = leave it out
-  std::string name;        // general.name; empty = that of the variant
+  std::string mtp_output;  // the MTP block of a checkpoint; empty = leave it out
+  std::string name;        // general.name; empty = that of the variant or of the file
+  std::string imatrix;     // importance file; empty = none
+  bool imatrix_strict = false;
   bool overwrite = false;
-  /// Called before each tensor: its number from 1, the number of tensors, its name and its new type.
-  std::function<void(size_t, size_t, std::string_view, std::string_view)> progress;
-  /// Polled before each source tensor; true ends the conversion with ErrorCode::cancelled and removes what
-  /// was written.
+  bool dry_run = false;  // checks everything and writes nothing; `output` may be empty
+  unsigned threads = 0;  // 0 = one for each processor
+  /// Called before each matrix.
+  std::function<void(const ConvertProgress&)> progress;
+  /// Polled while encoding; true ends the conversion with ErrorCode::cancelled and removes what was written.
   std::function<bool()> cancelled;
 };
 
@@ -32,10 +44,14 @@ struct ConvertSummary {
   size_t tensors = 0;         // of the main model
   size_t mtp_tensors = 0;     // 0 if the MTP block was not asked for
   bool mtp_left_out = false;  // the checkpoint has an MTP block that was not asked for
+  uint64_t file_bytes = 0;    // of the main model's file, also before it is written
+  uint64_t mtp_file_bytes = 0;
+  std::string plan;  // of a dry run
 };
 
-/// Checks the whole checkpoint first, then writes. Neither file appears unless both are complete. Memory is
-/// bounded by a few rows of a tensor, apart from the tokenizer; the checkpoint is mapped.
-Result<ConvertSummary> convert_checkpoint(const ConvertOptions& options);
+/// Checks the whole source first, then writes. Neither file appears unless both are complete. Memory is
+/// bounded by the tokenizer, a few megabytes of encoded rows and a row for each thread; the source is mapped,
+/// and its pages are let go tensor by tensor.
+Result<ConvertSummary> convert_model(const ConvertOptions& options);
 
 }  // namespace ds4::quantize

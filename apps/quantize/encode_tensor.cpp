@@ -1,10 +1,13 @@
 #include "encode_tensor.hpp"
 
 #include <algorithm>
-#include <cmath>
+#include <chrono>
 #include <cstring>
+#include <optional>
+#include <utility>
 
 #include "base/error.hpp"
+#include "base/mapped_file.hpp"
 #include "format/fp4_e2m1.hpp"
 #include "format/fp8_e4m3.hpp"
 #include "format/number_formats.hpp"
@@ -12,85 +15,164 @@
 namespace ds4::quantize {
 namespace {
 
-using format::SafetensorsType;
 using format::TensorType;
 
-constexpr size_t chunk_bytes = 1u << 20;
-
-TensorType plain_type(SafetensorsType type) {
-  return type == SafetensorsType::f32   ? TensorType::f32
-         : type == SafetensorsType::f16 ? TensorType::f16
-                                        : TensorType::bf16;
-}
+constexpr uint64_t chunk_bytes = uint64_t{4} << 20;
+constexpr size_t rows_at_a_time = 4;
+constexpr uint64_t writer_bytes = uint64_t{2} << 20;  // buffer of the writer and what is small
+// Fixed, so that sums do not depend on the number of threads.
+constexpr uint64_t energy_parts = 32;
+constexpr uint8_t nan_scale = 0xff;
 
 void decode_source_row(const Source& source, uint64_t row, uint64_t cols, float* out) {
-  const std::byte* bytes = source.data->bytes.data();
+  const std::byte* bytes = source.bytes.data();
   switch (source.format) {
     case SourceFormat::fp8:
-      format::decode_fp8_e4m3(bytes, source.scale->bytes.data(), row, cols, out);
+      format::decode_fp8_e4m3(bytes, source.scales.data(), row, cols, out);
       return;
     case SourceFormat::fp4:
-      format::decode_fp4_e2m1(bytes + row * (cols / 2), source.scale->bytes.data() + row * (cols / 32), cols,
-                              out);
+      format::decode_fp4_e2m1(bytes + row * (cols / 2), source.scales.data() + row * (cols / 32), cols, out);
       return;
-    default: {
-      const TensorType type = plain_type(source.data->type);
-      format::decode_row(type, bytes + row * format::row_bytes(type, cols), cols, out);
-    }
+    default:
+      format::decode_row(source.type, bytes + row * format::row_bytes(source.type, cols), cols, out);
   }
 }
 
-// The largest magnitude that a value, or the scale of a block of values, may have.
-double largest_value(TensorType type) {
-  constexpr double f16_max = 65504;
-  if (type == TensorType::f16) return f16_max;
-  if (type == TensorType::q8_0) return f16_max * 127;
-  return INFINITY;
+/// FP4 blocks are those of MXFP4 in another order.
+Result<void> repack_row(const Source& source, uint64_t row, uint64_t cols, std::byte* out) {
+  const std::byte* scales = source.scales.data() + row * (cols / 32);
+  if (std::find(scales, scales + cols / 32, std::byte{nan_scale}) != scales + cols / 32)
+    return fail(ErrorCode::not_finite, "a scale is not a number");
+  format::repack_fp4_e2m1_to_mxfp4(source.bytes.data() + row * (cols / 2), scales, cols, out);
+  return {};
+}
+
+bool searches(TensorType type) {
+  return type == TensorType::q4_k || type == TensorType::q2_k || type == TensorType::iq2_xxs ||
+         type == TensorType::mxfp4;
+}
+
+/// True if rows are copied or reordered, so that importance has nothing to decide.
+bool is_lossless(const Source& source, TensorType type) {
+  return (source.format == SourceFormat::fp4 && type == TensorType::mxfp4) ||
+         (source.format == SourceFormat::rows && source.type == type);
+}
+
+uint64_t rows_of_chunk(const MappedTensor& tensor, TensorType type) {
+  const uint64_t bytes_per_row = format::row_bytes(type, tensor.columns());
+  return std::clamp<uint64_t>(chunk_bytes / bytes_per_row, 1, tensor.rows());
 }
 
 }  // namespace
 
-Result<void> TensorEncoder::check_values(const std::string& name, TensorType type) const {
-  float largest = 0;
-  bool finite = true;
-  for (float value : values_) {
-    finite &= std::isfinite(value);
-    largest = std::max(largest, std::abs(value));
-  }
-  if (!finite)
-    return fail(ErrorCode::format, "{}: tensor {} holds a value that is not finite", folder_, name);
-  if (largest > largest_value(type))
-    return fail(ErrorCode::unsupported, "{}: tensor {} holds the value {}, too large for {}", folder_, name,
-                largest, format::type_name(type));
-  return {};
-}
+TensorEncoder::TensorEncoder(EncoderOptions options)
+    : options_(std::move(options)), pool_(options_.threads), values_(pool_.size()) {}
 
-Result<void> TensorEncoder::write(const MappedTensor& tensor, TensorType type, format::GgufWriter& writer) {
-  for (const Source& source : tensor.sources) {
-    if (cancelled_ && cancelled_()) return fail(ErrorCode::cancelled, "interrupted");
-    if (source.format == SourceFormat::integer)
-      DS4_TRY(write_table(source, writer));
-    else
-      DS4_TRY(write_source(tensor, source, type, writer));
+Result<void> TensorEncoder::write(const MappedTensor& tensor, TensorType type, format::GgufWriter& writer,
+                                  const std::function<void(size_t)>& begin_source) {
+  for (size_t i = 0; i < tensor.sources.size(); ++i) {
+    if (options_.cancelled && options_.cancelled()) return fail(ErrorCode::cancelled, "interrupted");
+    if (begin_source) begin_source(i);
+    const Source& source = tensor.sources[i];
+    DS4_TRY(source.format == SourceFormat::integer ? write_table(tensor, writer)
+                                                   : write_matrix(tensor, i, type, writer));
+    // Else the pages of a checkpoint that was read would count as memory of this program.
+    drop_mapped_pages(source.bytes);
   }
   return {};
 }
 
-Result<void> TensorEncoder::write_source(const MappedTensor& tensor, const Source& source, TensorType type,
-                                         format::GgufWriter& writer) {
-  const uint64_t cols = tensor.dims[0];
-  const uint64_t rows = tensor.dims.size() > 1 ? tensor.dims[1] : 1;
-  const uint64_t bytes_per_row = format::row_bytes(type, cols);
-  const uint64_t rows_per_chunk = std::clamp<uint64_t>(chunk_bytes / bytes_per_row, 1, rows);
-  values_.resize(cols);
-  encoded_.resize(rows_per_chunk * bytes_per_row);
-  for (uint64_t first = 0; first < rows; first += rows_per_chunk) {
-    const uint64_t count = std::min(rows_per_chunk, rows - first);
-    for (uint64_t i = 0; i < count; ++i) {
-      decode_source_row(source, first + i, cols, values_.data());
-      DS4_TRY(check_values(source.data->name, type));
-      format::encode_row(type, values_.data(), cols, encoded_.data() + i * bytes_per_row);
+Result<std::vector<float>> TensorEncoder::importance(const MappedTensor& tensor, size_t number,
+                                                     TensorType type) {
+  const Source& source = tensor.sources[number];
+  std::vector<float> raw;
+  if (options_.imatrix && searches(type) && !is_lossless(source, type)) {
+    std::span<const float> found;
+    for (const std::string& name : {tensor.name, std::string(source.name)}) {
+      if (!found.empty()) break;
+      DS4_ASSIGN(found, options_.imatrix->find(name, tensor.columns(), number, tensor.sources.size()));
     }
+    if (found.empty() && options_.imatrix_strict)
+      return fail(ErrorCode::not_found, "the importance file has no vector for tensor {}", tensor.name);
+    raw.assign(found.begin(), found.end());
+  }
+  if (raw.empty() && format::needs_importance(type) && !is_lossless(source, type))
+    raw = column_energies(tensor, source);
+  if (raw.empty()) return raw;
+  auto prepared = format::prepare_importance(raw);
+  if (!prepared)
+    return fail(prepared.error().code, "{}: tensor {}: {}", options_.source, source.name,
+                prepared.error().message);
+  return prepared;
+}
+
+// Sum of squares of each column, in parts that are added in order.
+std::vector<float> TensorEncoder::column_energies(const MappedTensor& tensor, const Source& source) {
+  const uint64_t cols = tensor.columns(), rows = tensor.rows();
+  const uint64_t part_rows = (rows + energy_parts - 1) / energy_parts;
+  std::vector<double> sums(energy_parts * cols, 0.0);
+  for (auto& row : values_) row.resize(cols);
+  pool_.parallel_for(energy_parts, 1, [&](size_t begin, size_t end, unsigned worker) {
+    float* values = values_[worker].data();
+    for (size_t part = begin; part < end; ++part) {
+      for (uint64_t row = part * part_rows; row < std::min((part + 1) * part_rows, rows); ++row) {
+        decode_source_row(source, row, cols, values);
+        for (uint64_t c = 0; c < cols; ++c) sums[part * cols + c] += double{values[c]} * double{values[c]};
+      }
+    }
+  });
+  std::vector<float> energies(cols);
+  for (uint64_t c = 0; c < cols; ++c) {
+    double sum = 0;
+    for (uint64_t part = 0; part < energy_parts; ++part) sum += sums[part * cols + c];
+    energies[c] = static_cast<float>(sum);
+  }
+  return energies;
+}
+
+Result<void> TensorEncoder::encode_rows(const MappedTensor& tensor, const Source& source, TensorType type,
+                                        const float* importance, uint64_t first, uint64_t count) {
+  const uint64_t cols = tensor.columns(), bytes_per_row = format::row_bytes(type, cols);
+  for (auto& row : values_) row.resize(cols);
+  if (encoded_.size() < count * bytes_per_row) encoded_.resize(count * bytes_per_row);
+  std::vector<std::optional<RowError>> errors(pool_.size());
+  pool_.parallel_for(count, rows_at_a_time, [&](size_t begin, size_t end, unsigned worker) {
+    float* values = values_[worker].data();
+    for (size_t i = begin; i < end; ++i) {
+      std::byte* out = encoded_.data() + i * bytes_per_row;
+      Result<void> result;
+      if (source.format == SourceFormat::fp4 && type == TensorType::mxfp4) {
+        result = repack_row(source, first + i, cols, out);
+      } else {
+        decode_source_row(source, first + i, cols, values);
+        result = is_lossless(source, type) ? format::check_encodable(type, values, cols)
+                                           : format::encode_weighted_row(type, values, cols, importance, out);
+        if (result && is_lossless(source, type))
+          std::memcpy(out, source.bytes.data() + (first + i) * bytes_per_row, bytes_per_row);
+      }
+      auto& error = errors[worker];
+      if (!result && (!error || first + i < error->row)) error = RowError{first + i, result.error()};
+    }
+  });
+  const RowError* lowest = nullptr;
+  for (const auto& error : errors) {
+    if (error && (!lowest || error->row < lowest->row)) lowest = &*error;
+  }
+  if (!lowest) return {};
+  return fail(lowest->error.code, "{}: tensor {}, row {}: {}", options_.source, source.name, lowest->row,
+              lowest->error.message);
+}
+
+Result<void> TensorEncoder::write_matrix(const MappedTensor& tensor, size_t number, TensorType type,
+                                         format::GgufWriter& writer) {
+  DS4_ASSIGN(const std::vector<float> weights, importance(tensor, number, type));
+  const uint64_t bytes_per_row = format::row_bytes(type, tensor.columns());
+  const uint64_t chunk = rows_of_chunk(tensor, type);
+  for (uint64_t first = 0; first < tensor.rows(); first += chunk) {
+    if (options_.cancelled && options_.cancelled()) return fail(ErrorCode::cancelled, "interrupted");
+    const uint64_t count = std::min(chunk, tensor.rows() - first);
+    DS4_TRY(encode_rows(tensor, tensor.sources[number], type, weights.empty() ? nullptr : weights.data(),
+                        first, count));
     DS4_TRY(writer.write_tensor({encoded_.data(), count * bytes_per_row}));
   }
   return {};
@@ -98,20 +180,54 @@ Result<void> TensorEncoder::write_source(const MappedTensor& tensor, const Sourc
 
 // Router tables: I64 in a checkpoint, I32 in a GGUF. That the numbers name experts is checked in convert.cpp,
 // which knows how many there are.
-Result<void> TensorEncoder::write_table(const Source& source, format::GgufWriter& writer) {
-  const std::byte* bytes = source.data->bytes.data();
-  const uint64_t count = source.data->elements();
-  if (source.data->type == SafetensorsType::i32) return writer.write_tensor({bytes, count * sizeof(int32_t)});
-  encoded_.resize(count * sizeof(int32_t));
+Result<void> TensorEncoder::write_table(const MappedTensor& tensor, format::GgufWriter& writer) {
+  const Source& source = tensor.sources[0];
+  if (!source.is_wide) return writer.write_tensor(source.bytes);
+  const uint64_t count = source.bytes.size() / sizeof(int64_t);
+  encoded_.resize(std::max(encoded_.size(), count * sizeof(int32_t)));
   for (uint64_t i = 0; i < count; ++i) {
     int64_t wide = 0;
-    std::memcpy(&wide, bytes + i * sizeof wide, sizeof wide);
+    std::memcpy(&wide, source.bytes.data() + i * sizeof wide, sizeof wide);
     const auto narrow = static_cast<int32_t>(wide);
     if (narrow != wide)
-      return fail(ErrorCode::format, "{}: tensor {} holds the value {}", folder_, source.data->name, wide);
+      return fail(ErrorCode::format, "{}: tensor {} holds the value {}", options_.source, source.name, wide);
     std::memcpy(encoded_.data() + i * sizeof narrow, &narrow, sizeof narrow);
   }
-  return writer.write_tensor({encoded_.data(), encoded_.size()});
+  return writer.write_tensor({encoded_.data(), count * sizeof(int32_t)});
+}
+
+Result<double> TensorEncoder::measure_seconds(const MappedTensor& tensor, TensorType type) {
+  const Source& source = tensor.sources[0];
+  if (source.format == SourceFormat::integer) return 0.0;
+  using Clock = std::chrono::steady_clock;
+  const uint64_t rows = std::min(rows_of_chunk(tensor, type), uint64_t{64} * pool_.size());
+  const std::vector<float> ones(tensor.columns(), 1.0f);
+  const bool weighted = searches(type) && (options_.imatrix || format::needs_importance(type));
+  const float* weights = weighted ? ones.data() : nullptr;
+  DS4_TRY(encode_rows(tensor, source, type, weights, 0, rows));  // reads the pages
+  const auto begin = Clock::now();
+  std::chrono::duration<double> elapsed{0};
+  uint64_t done = 0;
+  while (elapsed.count() < 0.05) {
+    DS4_TRY(encode_rows(tensor, source, type, weights, 0, rows));
+    done += rows;
+    elapsed = Clock::now() - begin;
+  }
+  const double all_rows = static_cast<double>(tensor.rows() * tensor.sources.size());
+  return elapsed.count() * all_rows / static_cast<double>(done);
+}
+
+uint64_t TensorEncoder::memory_bytes(const MappedTensor& tensor, TensorType type) const {
+  if (tensor.role == model::TensorRole::table)
+    return writer_bytes + tensor.columns() * tensor.rows() * sizeof(int32_t);
+  const uint64_t cols = tensor.columns();
+  uint64_t bytes = writer_bytes + rows_of_chunk(tensor, type) * format::row_bytes(type, cols);
+  bytes += (pool_.size() + 2) * cols * sizeof(float);
+  if (format::needs_importance(type)) bytes += energy_parts * cols * sizeof(double);
+  if (options_.imatrix) {
+    for (const auto& [name, values] : options_.imatrix->entries) bytes += values.size() * sizeof(float);
+  }
+  return bytes;
 }
 
 }  // namespace ds4::quantize

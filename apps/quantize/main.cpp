@@ -1,13 +1,17 @@
-// ds4-quantize: makes a GGUF file from an official checkpoint folder.
+// ds4-quantize: makes a GGUF file from an official checkpoint folder, or from another GGUF file.
 #include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -21,14 +25,30 @@ constexpr int exit_usage = 2;
 
 constexpr const char* footer = R"(
 Recipes:
-  q8    Q8_0 projections, experts and output; F16 embedding, router, compressor, indexer and mixers; F32 norms
-  bf16  BF16 matrices, F32 for what the checkpoint holds in F32: loses nothing of a BF16 checkpoint
-  f16   F16 matrices, F32 for what the checkpoint holds in F32
-  f32   everything in F32
+  q2     IQ2_XXS for gate and up experts, Q2_K for down experts; everything else as q8
+  q2-q4  as q2, but q4 in the last layers (37-42 of Flash)
+  q4     Q4_K experts; everything else as q8
+  mxfp4  MXFP4 experts, which keeps the FP4 experts of an official checkpoint exactly; everything else as q8
+  q8     Q8_0 projections, experts and output; F16 embedding, router, compressor, indexer and mixers; F32 norms
+  bf16   BF16 matrices, F32 for what the checkpoint holds in F32: loses nothing of a BF16 checkpoint
+  f16    F16 matrices, F32 for what the checkpoint holds in F32
+  f32    everything in F32
+The experts of an MTP block are Q4_K with q2, q2-q4 and q4.
 
-The checkpoint folder holds config.json, tokenizer.json and one or more .safetensors files, with or without
+A recipe file has lines "PATTERN FORMAT" for GGUF tensor names, of which the first that fits decides, and may have
+one line "base RECIPE" for the others (default q8). In patterns "*" stands for any characters and {3,5-8} for one of
+these numbers. Formats: f32, f16, bf16, q8_0, q4_k, q2_k, iq2_xxs, mxfp4. "#" begins a comment:
+  base q2
+  blk.{0-2}.ffn_*_exps.weight q4_k   # gate and up of a layer must have one format
+Norms, biases and tables have one format; mixers take f32, f16 and bf16 only.
+
+Sources: a checkpoint folder holds config.json, tokenizer.json and one or more .safetensors files, with or without
 model.safetensors.index.json. BF16, F16 and F32 tensors are read, and the FP8 and FP4 tensors of the official
-checkpoints with their scales. Nothing is written unless all of the checkpoint is there and has the right shape.
+checkpoints with their scales. A GGUF file of this model may hold any of the formats above. Nothing is written unless
+all of the source is there and has the right shape; the result does not depend on the number of threads.
+
+An importance file tells how large the inputs of each column were (docs/quantize.md). Without one, IQ2_XXS takes the
+energy of each column of the weights.
 
 Exit status: 0 success, 1 failure, 2 wrong usage, 130 Ctrl+C.)";
 
@@ -64,20 +84,41 @@ bool print(std::FILE* stream, std::string_view text) {
   return std::fwrite(text.data(), 1, text.size(), stream) == text.size() && std::fflush(stream) == 0;
 }
 
-void show_progress(size_t number, size_t count, std::string_view name, std::string_view type) {
-  print(stderr, fmt::format("\r\033[K[{:4}/{}] {} -> {}", number, count, name, type));
-}
+/// A line on the terminal with the time that is left, guessed from the part that is done.
+class ProgressLine {
+ public:
+  void show(const ds4::quantize::ConvertProgress& progress) {
+    const auto now = Clock::now();
+    if (progress.tensor == shown_tensor_ && now - shown_ < std::chrono::milliseconds(200)) return;
+    shown_ = now;
+    shown_tensor_ = progress.tensor;
+    const double elapsed = std::chrono::duration<double>(now - begin_).count();
+    std::string left;
+    if (elapsed > 2 && progress.done > 0.01) {
+      const auto seconds = static_cast<long>(elapsed / progress.done * (1 - progress.done));
+      left = fmt::format(", {}:{:02}:{:02} left", seconds / 3600, seconds / 60 % 60, seconds % 60);
+    }
+    print(stderr, fmt::format("\r\033[K[{:4}/{}] {:.0f} %{}  {} -> {}", progress.tensor, progress.tensors,
+                              100 * progress.done, left, progress.name, progress.type));
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point begin_ = Clock::now(), shown_;
+  size_t shown_tensor_ = 0;
+};
 
 int convert(const ds4::quantize::ConvertOptions& options) {
-  const auto summary = ds4::quantize::convert_checkpoint(options);
+  const auto summary = ds4::quantize::convert_model(options);
   if (options.progress) print(stderr, "\r\033[K");
   if (!summary) {
     if (summary.error().code == ds4::ErrorCode::cancelled) return 128 + stop_signal;
     print(stderr, fmt::format("ds4-quantize: {}\n", summary.error().message));
     return exit_failure;
   }
+  if (options.dry_run) return print(stdout, summary->plan) ? 0 : exit_failure;
   std::string text = fmt::format("{}: {} tensors, {}, recipe {}\n", options.output, summary->tensors,
-                                 summary->variant, ds4::quantize::recipe_name(options.recipe));
+                                 summary->variant, options.recipe.name());
   if (summary->mtp_tensors > 0)
     text += fmt::format("{}: {} tensors, MTP block\n", options.mtp_output, summary->mtp_tensors);
   if (summary->mtp_left_out)
@@ -91,39 +132,94 @@ bool same_file(const std::string& a, const std::string& b) {
   return std::filesystem::weakly_canonical(a, error) == std::filesystem::weakly_canonical(b, error);
 }
 
+struct Recipes {
+  std::string name, file;
+  std::vector<std::string> rules;
+};
+
+/// The recipe that was asked for, or nothing after a message.
+std::optional<ds4::quantize::Recipe> read_recipe(const Recipes& asked) {
+  using ds4::quantize::Recipe;
+  std::optional<Recipe> recipe = Recipe::named(asked.name);
+  if (!asked.file.empty()) {
+    auto read = Recipe::read(asked.file);
+    if (!read) {
+      print(stderr, fmt::format("ds4-quantize: {}\n", read.error().message));
+      return std::nullopt;
+    }
+    recipe = *std::move(read);
+  }
+  for (const std::string& rule : asked.rules) {
+    if (const auto added = recipe->add_rule(rule); !added) {
+      print(stderr, fmt::format("ds4-quantize: {}\n", added.error().message));
+      return std::nullopt;
+    }
+  }
+  return recipe;
+}
+
+void add_options(CLI::App& app, ds4::quantize::ConvertOptions& options, Recipes& recipes) {
+  auto* source = app.add_option_group("Source");
+  source->add_option("--checkpoint", options.checkpoint, "Checkpoint folder to read")->type_name("DIR");
+  source->add_option("--gguf", options.gguf, "GGUF file of this model to read")->type_name("FILE");
+  source->require_option(1);
+  auto* recipe = app.add_option_group("Recipe");
+  recipe->add_option("--recipe", recipes.name, "Number formats, see below")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"f32", "f16", "bf16", "q8", "mxfp4", "q4", "q2-q4", "q2"}));
+  recipe->add_option("--recipe-file", recipes.file, "Number formats from a file, see below")
+      ->type_name("FILE");
+  recipe->require_option(1);
+  app.add_option("--tensor-type", recipes.rules, "A rule that comes before those of the recipe; repeatable")
+      ->type_name("PATTERN=FORMAT")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("-o,--out", options.output, "GGUF file to write")->type_name("FILE");
+  app.add_option("--mtp-out", options.mtp_output,
+                 "GGUF file to write the MTP block of a checkpoint to (default: left out)")
+      ->type_name("FILE");
+  app.add_option("--name", options.name, "general.name of the model (default: that of the variant or file)")
+      ->type_name("NAME");
+  app.add_option("--imatrix", options.imatrix, "Importance file to weigh errors by")->type_name("FILE");
+  app.add_flag("--imatrix-strict", options.imatrix_strict,
+               "Fail where the importance file has no vector for a tensor that could use one")
+      ->needs("--imatrix");
+  app.add_option("--threads", options.threads, "Threads, 0 = one for each processor")
+      ->type_name("N")
+      ->check(CLI::Range(0, 1024));
+  app.add_flag("--dry-run", options.dry_run, "Print the plan with sizes, memory and time, and write nothing");
+  app.add_flag("--overwrite", options.overwrite, "Replace files that exist");
+  app.footer(footer);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Converts an official DeepSeek V4 checkpoint to GGUF.", "ds4-quantize");
+  CLI::App app("Converts DeepSeek V4 models to GGUF files of any number format.", "ds4-quantize");
   ds4::quantize::ConvertOptions options;
-  std::string recipe;
+  Recipes recipes;
   app.set_version_flag("--version", ds4::version);
-  app.add_option("--checkpoint", options.checkpoint, "Checkpoint folder to read")
-      ->type_name("DIR")
-      ->required();
-  app.add_option("--recipe", recipe, "Number formats, see below")
-      ->type_name("NAME")
-      ->required()
-      ->check(CLI::IsMember({"f32", "f16", "bf16", "q8"}));
-  app.add_option("-o,--out", options.output, "GGUF file to write")->type_name("FILE")->required();
-  app.add_option("--mtp-out", options.mtp_output, "GGUF file to write the MTP block to (default: left out)")
-      ->type_name("FILE");
-  app.add_option("--name", options.name, "general.name of the model (default: that of the variant)")
-      ->type_name("NAME");
-  app.add_flag("--overwrite", options.overwrite, "Replace files that exist");
-  app.footer(footer);
+  add_options(app, options, recipes);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : exit_usage;
   }
-  if (same_file(options.mtp_output, options.output)) {
+  if (options.output.empty() && !options.dry_run) {
+    print(stderr, "ds4-quantize: --out is required\n");
+    return exit_usage;
+  }
+  if (!options.mtp_output.empty() && same_file(options.mtp_output, options.output)) {
     print(stderr, "ds4-quantize: --out and --mtp-out must be different files\n");
     return exit_usage;
   }
+  const auto recipe = read_recipe(recipes);
+  if (!recipe) return exit_usage;
   install_signal_handlers();
   options.cancelled = [] { return stop_signal != 0; };
-  options.recipe = *ds4::quantize::parse_recipe(recipe);
-  if (isatty(STDERR_FILENO)) options.progress = show_progress;
+  options.recipe = *recipe;
+  ProgressLine line;
+  if (isatty(STDERR_FILENO))
+    options.progress = [&](const ds4::quantize::ConvertProgress& progress) { line.show(progress); };
   return convert(options);
 }

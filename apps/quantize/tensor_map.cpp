@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include <optional>
+
 #include "base/error.hpp"
 #include "format/fp8_e4m3.hpp"
 
@@ -130,45 +132,57 @@ Result<const SafetensorsEntry*> require_scale(const SafetensorsCheckpoint& check
   return scale;
 }
 
+std::optional<format::TensorType> row_type(SafetensorsType type) {
+  switch (type) {
+    case SafetensorsType::f32:
+      return format::TensorType::f32;
+    case SafetensorsType::f16:
+      return format::TensorType::f16;
+    case SafetensorsType::bf16:
+      return format::TensorType::bf16;
+    default:
+      return std::nullopt;
+  }
+}
+
 // `shape` is row-major, as in the checkpoint.
 Result<Source> find_source(const SafetensorsCheckpoint& checkpoint, const std::string& name, TensorRole role,
                            const std::vector<uint64_t>& shape) {
   DS4_ASSIGN(const SafetensorsEntry* entry, require(checkpoint, name));
-  Source source{entry, nullptr, SourceFormat::plain};
+  Source source;
+  source.name = entry->name;
+  source.bytes = entry->bytes;
   if (role == TensorRole::table) {
     if (entry->type != SafetensorsType::i64 && entry->type != SafetensorsType::i32)
       return wrong_type(*entry, "I64 or I32");
     source.format = SourceFormat::integer;
+    source.is_wide = entry->type == SafetensorsType::i64;
+    DS4_TRY(expect_shape(*entry, shape));
+    return source;
+  }
+  if (const auto type = row_type(entry->type)) {
+    source.type = *type;
     DS4_TRY(expect_shape(*entry, shape));
     return source;
   }
   const bool is_matrix = shape.size() == 2;
-  switch (entry->type) {
-    case SafetensorsType::f32:
-    case SafetensorsType::f16:
-    case SafetensorsType::bf16:
-      DS4_TRY(expect_shape(*entry, shape));
-      return source;
-    case SafetensorsType::f8_e4m3: {
-      if (!is_matrix) break;
-      DS4_TRY(expect_shape(*entry, shape));
-      constexpr uint64_t tile = format::kFp8Tile;
-      if (shape[0] % tile != 0 || shape[1] % tile != 0)
-        return fail(ErrorCode::unsupported, "FP8 tensor {} has shape [{}], which is not a multiple of {}",
-                    name, fmt::join(shape, ", "), tile);
-      source.format = SourceFormat::fp8;
-      DS4_ASSIGN(source.scale, require_scale(checkpoint, *entry, {shape[0] / tile, shape[1] / tile}));
-      return source;
-    }
-    case SafetensorsType::i8: {
-      if (!is_matrix) break;
-      DS4_TRY(expect_shape(*entry, {shape[0], shape[1] / 2}));
-      source.format = SourceFormat::fp4;
-      DS4_ASSIGN(source.scale, require_scale(checkpoint, *entry, {shape[0], shape[1] / 32}));
-      return source;
-    }
-    default:
-      break;
+  if (is_matrix && entry->type == SafetensorsType::f8_e4m3) {
+    DS4_TRY(expect_shape(*entry, shape));
+    constexpr uint64_t tile = format::kFp8Tile;
+    if (shape[0] % tile != 0 || shape[1] % tile != 0)
+      return fail(ErrorCode::unsupported, "FP8 tensor {} has shape [{}], which is not a multiple of {}", name,
+                  fmt::join(shape, ", "), tile);
+    source.format = SourceFormat::fp8;
+    DS4_ASSIGN(const auto* scale, require_scale(checkpoint, *entry, {shape[0] / tile, shape[1] / tile}));
+    source.scales = scale->bytes;
+    return source;
+  }
+  if (is_matrix && entry->type == SafetensorsType::i8) {
+    DS4_TRY(expect_shape(*entry, {shape[0], shape[1] / 2}));
+    source.format = SourceFormat::fp4;
+    DS4_ASSIGN(const auto* scale, require_scale(checkpoint, *entry, {shape[0], shape[1] / 32}));
+    source.scales = scale->bytes;
+    return source;
   }
   return wrong_type(*entry, is_matrix ? "F32, F16, BF16, F8_E4M3 or I8 (packed FP4)" : "F32, F16 or BF16");
 }
@@ -181,6 +195,20 @@ std::string lookup(std::span<const NamePair> names, std::string_view gguf, std::
 }
 
 }  // namespace
+
+std::string_view source_type_name(const Source& source) {
+  switch (source.format) {
+    case SourceFormat::fp8:
+      return "FP8";
+    case SourceFormat::fp4:
+      return "FP4";
+    case SourceFormat::integer:
+      return source.is_wide ? "I64" : "I32";
+    case SourceFormat::rows:
+      break;
+  }
+  return format::type_name(source.type);
+}
 
 std::string checkpoint_name(std::string_view gguf_name) {
   if (gguf_name.starts_with("mtp.0.")) return lookup(layer_names, gguf_name.substr(6), "mtp.0.");
@@ -214,6 +242,28 @@ Result<std::vector<MappedTensor>> map_tensors(const SafetensorsCheckpoint& check
       tensor.sources.push_back(source);
     }
     mapped.push_back(std::move(tensor));
+  }
+  return mapped;
+}
+
+std::vector<MappedTensor> map_gguf_tensors(std::span<const TensorSlot> slots) {
+  std::vector<MappedTensor> mapped;
+  mapped.reserve(slots.size());
+  for (const TensorSlot& slot : slots) {
+    const format::GgufTensor& tensor = *slot.tensor;
+    const std::span<const std::byte> bytes(tensor.data, tensor.size_bytes);
+    const bool has_experts = slot.role == TensorRole::gate_up_expert || slot.role == TensorRole::down_expert;
+    const uint64_t experts = has_experts ? slot.dims.back() : 1;
+    MappedTensor out{slot.name, slot.dims, slot.role, {}};
+    for (uint64_t e = 0; e < experts; ++e) {
+      Source source;
+      source.name = tensor.name;
+      source.type = tensor.type;
+      if (slot.role == TensorRole::table) source.format = SourceFormat::integer;
+      source.bytes = bytes.subspan(e * (bytes.size() / experts), bytes.size() / experts);
+      out.sources.push_back(source);
+    }
+    mapped.push_back(std::move(out));
   }
   return mapped;
 }

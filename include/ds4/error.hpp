@@ -19,7 +19,7 @@ enum class ErrorCode {
   context_full,      // the prompt or the next token does not fit the context
   cancelled,         // the caller's cancellation callback said stop
   no_state,          // a position that cannot be rewound to
-  not_finite,        // the model computed logits that no token can be chosen from
+  not_finite,        // a number that must be finite is not: a logit, or a weight to be encoded
   internal,          // a bug in this library
 };
 

@@ -28,4 +28,8 @@ class MappedFile {
   std::string path_;
 };
 
+/// Lets the system take back the whole pages of `bytes`, which must be part of a MappedFile; they are read
+/// from the file again when used.
+void drop_mapped_pages(std::span<const std::byte> bytes);
+
 }  // namespace ds4

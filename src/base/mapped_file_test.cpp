@@ -79,6 +79,17 @@ TEST_F(MappedFileTest, NamesWhatCannotBeMapped) {
   EXPECT_EQ(MappedFile::open("").error().code, ErrorCode::invalid_argument);
 }
 
+TEST_F(MappedFileTest, DroppedPagesAreReadAgain) {
+  const std::string path = folder_ + "/pages", content(100'000, 'x');
+  std::ofstream(path) << content;
+  const auto file = MappedFile::open(path);
+  ASSERT_TRUE(file);
+  EXPECT_EQ(text(*file), content);
+  for (const size_t begin : {0u, 1u, 5000u, 99'999u}) drop_mapped_pages(file->bytes().subspan(begin));
+  drop_mapped_pages({});
+  EXPECT_EQ(text(*file), content);
+}
+
 TEST_F(MappedFileTest, APipeIsRefusedWithoutWaiting) {
   const std::string path = folder_ + "/pipe";
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);

@@ -270,6 +270,21 @@ struct GgufWriter::Impl {
     return {};
   }
 
+  /// Magic, version and two counts.
+  static constexpr uint64_t kFixedBytes = 24;
+  /// A key of a u32 besides the key itself: its length, the type, the value.
+  static constexpr uint64_t kAlignmentBytes = 8 + kAlignmentKey.size() + 4 + 4;
+
+  Result<uint64_t> planned_bytes() const {
+    if (mistake) return *mistake;
+    uint64_t bytes = kFixedBytes + metadata.size() + tensor_infos.size();
+    if (alignment != kDefaultAlignment && file < 0) bytes += kAlignmentBytes;
+    const auto header = checked_round_up(bytes, alignment);
+    const auto total = header ? checked_add(*header, data_bytes) : std::nullopt;
+    if (!total) return fail(ErrorCode::invalid_argument, "{}: the size exceeds 64 bits", path);
+    return *total;
+  }
+
   /// Opens the file and writes everything before the tensor data, on the first call only.
   Result<void> begin() {
     if (mistake) return *mistake;
@@ -390,6 +405,10 @@ void GgufWriter::add_value(std::string_view key, const GgufValue& value) {
 void GgufWriter::add_tensor(std::string_view name, TensorType type, std::span<const uint64_t> dims) {
   if (impl_->mistake) return;
   if (auto added = impl_->add_tensor(name, type, dims); !added) impl_->note(std::move(added).error());
+}
+
+Result<uint64_t> GgufWriter::planned_bytes() const {
+  return impl_->planned_bytes();
 }
 
 Result<void> GgufWriter::write_tensor(std::span<const std::byte> bytes) {

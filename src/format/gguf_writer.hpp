@@ -41,6 +41,9 @@ class GgufWriter {
   /// dims[0] is the contiguous dimension.
   void add_tensor(std::string_view name, TensorType type, std::span<const uint64_t> dims);
 
+  /// Size that the finished file will have with what was added so far; nothing is written.
+  Result<uint64_t> planned_bytes() const;
+
   /// Bytes of the next tensor; may be called several times until the tensor is complete.
   Result<void> write_tensor(std::span<const std::byte> bytes);
   /// Checks that every tensor is complete, flushes, and gives the file its name.

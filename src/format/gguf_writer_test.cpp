@@ -134,6 +134,23 @@ TEST_F(GgufWriterTest, MetadataSurvivesACopy) {
   }
 }
 
+TEST_F(GgufWriterTest, TellsTheSizeBeforeItWrites) {
+  for (const uint32_t alignment : {32u, 4096u}) {
+    GgufWriter writer(path(), alignment);
+    writer.add_string("general.name", "x");
+    add(writer, "a", TensorType::f32, {3});
+    add(writer, "b", TensorType::q8_0, {32, 2});
+    const auto size = writer.planned_bytes();
+    ASSERT_TRUE(size);
+    EXPECT_FALSE(exists("out.gguf.tmp"));
+    ASSERT_TRUE(writer.write_tensor(bytes_of(counted(12))));
+    EXPECT_EQ(*writer.planned_bytes(), *size);
+    ASSERT_TRUE(writer.write_tensor(bytes_of(counted(68))));
+    ASSERT_TRUE(writer.finish());
+    EXPECT_EQ(std::filesystem::file_size(path()), *size);
+  }
+}
+
 TEST_F(GgufWriterTest, DataLargerThanTheBuffer) {
   const std::string data = counted(5 * 1024 * 1024 + 4);
   GgufWriter writer(path());

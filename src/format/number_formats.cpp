@@ -92,14 +92,7 @@ Result<std::vector<float>> prepare_importance(std::span<const float> importance)
   return prepared;
 }
 
-Result<void> encode_weighted_row(TensorType type, const float* row, size_t elements, const float* importance,
-                                 std::byte* out) {
-  const auto traits = type_traits(type);
-  if (!is_matrix_type(type) || elements % traits->block_elements != 0)
-    return fail(ErrorCode::invalid_argument, "a row of {} values cannot be encoded as {}", elements,
-                type_name(type));
-  if (needs_importance(type) && !importance)
-    return fail(ErrorCode::invalid_argument, "{} cannot be encoded without importance", type_name(type));
+Result<void> check_encodable(TensorType type, const float* row, size_t elements) {
   float largest = 0;
   bool finite = true;
   for (size_t i = 0; i < elements; ++i) {
@@ -115,6 +108,18 @@ Result<void> encode_weighted_row(TensorType type, const float* row, size_t eleme
     return fail(ErrorCode::unsupported, "column {} holds the value {}, too large for {}", bad - row, *bad,
                 type_name(type));
   }
+  return {};
+}
+
+Result<void> encode_weighted_row(TensorType type, const float* row, size_t elements, const float* importance,
+                                 std::byte* out) {
+  const auto traits = type_traits(type);
+  if (!is_matrix_type(type) || elements % traits->block_elements != 0)
+    return fail(ErrorCode::invalid_argument, "a row of {} values cannot be encoded as {}", elements,
+                type_name(type));
+  if (needs_importance(type) && !importance)
+    return fail(ErrorCode::invalid_argument, "{} cannot be encoded without importance", type_name(type));
+  DS4_TRY(check_encodable(type, row, elements));
   switch (type) {
     case TensorType::q4_k:
       encode_q4_k(row, elements, importance, out);

@@ -27,6 +27,9 @@ bool needs_importance(TensorType type);
 /// ones if all are zero. An error if one is negative or not finite.
 Result<std::vector<float>> prepare_importance(std::span<const float> importance);
 
+/// not_finite or unsupported for a value that is not finite or above largest_encodable(), naming its column.
+Result<void> check_encodable(TensorType type, const float* row, size_t elements);
+
 /// Encodes a row in any type that can hold a weight matrix. `importance` comes from prepare_importance() and
 /// has one number for each column, or is null; types that do not search scales ignore it. The result depends
 /// on nothing but the arguments. Errors: not_finite or unsupported for a value that is not finite or above
