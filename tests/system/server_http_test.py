@@ -227,6 +227,9 @@ class Start(unittest.TestCase):
         self.assertEqual(status, 0)
         for option in ("--host", "--api-key-file", "--cors", "--trace", "--sessions", "--drain-seconds"):
             self.assertIn(option, out)
+        with open(os.path.join(os.path.dirname(__file__), "../../docs/server.md"), encoding="utf-8") as file:
+            documented = set(re.findall(r"--[a-z-]+", file.read()))
+        self.assertEqual(set(re.findall(r"(?<!\w)--[a-z-]+", out)) - documented, set())
         for arguments in (["--no-such-option"], ["--port", "x"], ["--port"], ["--tls-cert", "x"]):
             status, out, error = self.refused(*arguments)
             self.assertEqual((status, out), (2, ""), arguments)
