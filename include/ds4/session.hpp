@@ -149,6 +149,9 @@ class Session {
 
   /// Bytes of state held now.
   size_t state_bytes() const;
+  /// Bytes of the earlier states that are kept to go back to, beside those that they share with the present
+  /// one and with each other.
+  size_t anchor_bytes() const;
 
  private:
   friend class Engine;

@@ -43,6 +43,7 @@ class StateImage {
   virtual ~StateImage() = default;
   virtual size_t position() const = 0;
   virtual size_t size_bytes() const = 0;
+  virtual size_t own_bytes() const = 0;  // of those, without the pages of rows
 };
 
 /// A part's output, unsteered, for the last tokens of a call, copied while it runs.

@@ -38,6 +38,12 @@ const Anchor* Anchors::find(size_t position) const {
   return best;
 }
 
+size_t Anchors::own_bytes() const {
+  size_t bytes = 0;
+  for (const Anchor& anchor : anchors_) bytes += anchor.image->own_bytes();
+  return bytes;
+}
+
 void Anchors::truncate(size_t position) {
   while (!anchors_.empty() && anchors_.back().position > position) anchors_.pop_back();
 }

@@ -39,6 +39,7 @@ class Anchors {
   void truncate(size_t position);
   void clear() { anchors_.clear(); }
   size_t size() const { return anchors_.size(); }
+  size_t own_bytes() const;  // of all images
 
  private:
   std::vector<Anchor> anchors_;

@@ -15,6 +15,7 @@ class MarkedImage final : public backend::StateImage {
   explicit MarkedImage(size_t mark) : mark_(mark) {}
   size_t position() const override { return 0; }
   size_t size_bytes() const override { return mark_; }
+  size_t own_bytes() const override { return 100; }
 
  private:
   size_t mark_;

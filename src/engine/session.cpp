@@ -237,6 +237,10 @@ size_t Session::state_bytes() const {
   return impl_->sequence->state_bytes();
 }
 
+size_t Session::anchor_bytes() const {
+  return impl_->anchors.own_bytes();
+}
+
 size_t Session::Impl::common_prefix(std::span<const Token> prompt) const {
   const auto [mine, theirs] = std::mismatch(tokens.begin(), tokens.end(), prompt.begin(), prompt.end());
   return static_cast<size_t>(mine - tokens.begin());

@@ -184,7 +184,9 @@ void SessionPool::release(const std::shared_ptr<ResidentSession>& resident, bool
 
 size_t SessionPool::state_bytes() const {
   size_t bytes = 0;
-  for (const auto& resident : sessions_) bytes += resident->session().state_bytes();
+  for (const auto& resident : sessions_) {
+    bytes += resident->session().state_bytes() + resident->session().anchor_bytes();
+  }
   return bytes;
 }
 

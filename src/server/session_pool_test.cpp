@@ -201,8 +201,18 @@ TEST_F(SessionPoolTest, WithoutMemoryIdleSessionsAreGivenUp) {
   EXPECT_EQ(none.error().code, ErrorCode::out_of_memory);
 }
 
+// The states to go back to count as well: of a model they are most of what a short conversation takes.
+TEST_F(SessionPoolTest, EarlierStatesCount) {
+  SessionPool pool(engine_, {});
+  const Lease lease = take(pool, prompt({message(Role::user, words(50, "a"))}));
+  const size_t before = pool.state_bytes();
+  ASSERT_TRUE(lease.resident->session().eval(5));
+  ASSERT_TRUE(lease.resident->session().keep_anchor());
+  EXPECT_EQ(pool.state_bytes(), before + 100 + 1000);
+}
+
 TEST_F(SessionPoolTest, KeepsToItsBytes) {
-  // A scripted state takes 1000 bytes and 100 a token.
+  // A scripted state takes 1000 bytes and 100 a token, an earlier one 1000.
   SessionPool pool(engine_, {.sessions = 100, .bytes = 40000});
   for (int i = 0; i < 20; ++i) {
     keep(pool, prompt({message(Role::user, words(20, std::string(1, static_cast<char>('a' + i))))}));

@@ -16,14 +16,15 @@ using testing::random_tokens;
 
 class KeptAnchorsTest : public ::testing::Test {
  protected:
-  static Engine open(uint32_t chunk) {
+  static EngineOptions options_for(uint32_t chunk) {
     EngineOptions options;
     options.model_path = DS4_SOURCE_DIR "/models/nano/nano.gguf";
     options.backend = BackendChoice::cpu;
     options.threads = 2;
     options.prefill_chunk = chunk;
-    return must(Engine::open(options));
+    return options;
   }
+  static Engine open(uint32_t chunk) { return must(Engine::open(options_for(chunk))); }
 
   std::vector<float> fresh(std::span<const Token> tokens) const {
     Session session = must(engine.create_session(8192));
@@ -57,6 +58,22 @@ TEST_F(KeptAnchorsTest, StaysHoweverManyTokensFollow) {
   const SyncStats stats = must(session.sync(std::span(other).first(kept + 100)));
   EXPECT_EQ(stats.reused, kept);
   EXPECT_EQ(logits_of(session), fresh(std::span(other).first(kept + 100)));
+}
+
+// What they take beside the present state, and at most what the plan says.
+TEST_F(KeptAnchorsTest, TheirBytesAreTold) {
+  const auto tokens = random_tokens(1800, 3);
+  Session session = must(engine.create_session(8192));
+  EXPECT_EQ(session.anchor_bytes(), 0u);
+  must(session.sync(std::span(tokens).first(300)));
+  const size_t first = session.anchor_bytes();
+  must(session.sync(tokens));
+  const MemoryPlan plan = must(Engine::plan_memory(options_for(64)));
+  EXPECT_GT(session.anchor_bytes(), first);
+  EXPECT_GT(session.anchor_bytes(), plan.anchor_bytes / 2);
+  EXPECT_LE(session.anchor_bytes(), plan.anchor_bytes);
+  session.reset();
+  EXPECT_EQ(session.anchor_bytes(), 0u);
 }
 
 TEST_F(KeptAnchorsTest, CostsAreThoseOfRewindAndSync) {

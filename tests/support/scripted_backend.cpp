@@ -27,6 +27,7 @@ struct ScriptedImage : StateImage {
   explicit ScriptedImage(std::vector<Token> history) : tokens(std::move(history)) {}
   size_t position() const override { return tokens.size(); }
   size_t size_bytes() const override { return tokens.size() * sizeof(Token); }
+  size_t own_bytes() const override { return 1000; }
   std::vector<Token> tokens;
 };
 

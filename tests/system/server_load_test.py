@@ -216,13 +216,17 @@ def resident_mib(pid):
 def watch(server, clients, end):
     """Memory over time; fails on a request that gets nowhere."""
     begin, sizes = time.monotonic(), []
+    states = [(begin, 0)]
     while any(client.thread.is_alive() for client in clients):
         time.sleep(0.5)
         now = time.monotonic()
         sizes.append((now - begin, resident_mib(server.process.pid)))
+        if now - states[-1][0] > 5:
+            states.append((now, server.metrics()["ds4_session_state_bytes"] / 2**20))
         stuck = [c.doing for c in clients if c.thread.is_alive() and now - c.since > 120]
         assert not stuck, f"stuck: {stuck}"
         assert server.process.poll() is None, "the server is gone"
+    print("of it, states:", *(f"{size:.0f}" for _, size in states[1:]))
     return sizes
 
 

@@ -57,6 +57,7 @@ class CpuStateImage final : public backend::StateImage {
   }
   size_t position() const override { return state.position; }
   size_t size_bytes() const override { return state.memory_bytes() + logits.memory_bytes(); }
+  size_t own_bytes() const override { return size_bytes() - state.page_bytes(); }
 
   const SequenceState state;
   KeptLogits logits;

@@ -78,4 +78,10 @@ size_t SequenceState::memory_bytes() const {
   return bytes;
 }
 
+size_t SequenceState::page_bytes() const {
+  size_t bytes = 0;
+  for (const LayerState& layer : layers) bytes += layer.page_bytes();
+  return bytes;
+}
+
 }  // namespace ds4::cpu

@@ -70,6 +70,7 @@ struct LayerState {
   /// Forgets the rows that tokens from `position` on completed.
   void truncate(uint64_t position);
   size_t memory_bytes() const;
+  size_t page_bytes() const { return compressed.memory_bytes() + index_rows.memory_bytes(); }
 };
 
 /// The drafter's own window, and what it needs to make its next row.
@@ -104,6 +105,7 @@ struct SequenceState {
   /// far.
   bool retract(uint64_t count);
   size_t memory_bytes() const;
+  size_t page_bytes() const;  // of those, pages of rows, which copies share
 };
 
 }  // namespace ds4::cpu

@@ -84,9 +84,14 @@ const KeptLogits* CudaState::kept_logits(size_t behind) const {
   return position > 0 && behind < logits.size() ? &logits[logits.size() - 1 - behind] : nullptr;
 }
 
-size_t CudaState::shared_bytes() const {
+size_t CudaState::logit_bytes() const {
   size_t bytes = 0;
   for (const KeptLogits& row : logits) bytes += row.bytes;
+  return bytes;
+}
+
+size_t CudaState::shared_bytes() const {
+  size_t bytes = logit_bytes();
   for (const RowTable& table : compressed) bytes += table.memory_bytes();
   for (const RowTable& table : index) bytes += table.memory_bytes();
   return bytes;

@@ -55,6 +55,7 @@ struct CudaState {
   const KeptLogits* kept_logits(size_t behind) const;
   /// Of pages and logits.
   size_t shared_bytes() const;
+  size_t logit_bytes() const;
 };
 
 class CudaSequence final : public backend::Sequence {
@@ -112,6 +113,7 @@ class CudaStateImage final : public backend::StateImage {
   CudaStateImage(const CudaSequence& source, cudaStream_t stream);
   size_t position() const override { return state.position; }
   size_t size_bytes() const override { return arena.bytes() + state.shared_bytes(); }
+  size_t own_bytes() const override { return arena.bytes() + state.logit_bytes(); }
 
   CudaState state;
   DeviceBuffer<uint8_t> arena;
