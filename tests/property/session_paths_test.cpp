@@ -129,18 +129,18 @@ TEST_F(SessionPathsTest, ForksGoOnIndependently) {
   other.resize(560);
   other.back() = 9;
   EXPECT_EQ(must(branch.sync(other)).reused, 512u);
-  EXPECT_EQ(logits_of(branch), fresh(engine, other));
+  expect_fresh(branch, engine, other);
   // A fork has the states to go back to that its origin has.
   EXPECT_EQ(branch.nearest_reachable(300), 256u);
   must(present.rewind(300));
-  EXPECT_EQ(logits_of(present), fresh(engine, std::span(tokens).first(300)));
+  expect_fresh(present, engine, std::span(tokens).first(300));
 
   EXPECT_EQ(must(trunk.fork(100)).position(), 0u);
   EXPECT_EQ(logits_of(trunk), before);
   must(trunk.eval(3));
   other = tokens;
   other.push_back(3);
-  EXPECT_EQ(logits_of(trunk), fresh(engine, other));
+  expect_fresh(trunk, engine, other);
 }
 
 TEST_F(SessionPathsTest, RewindFarFromAnyAnchorSaysWhereItCanGo) {
