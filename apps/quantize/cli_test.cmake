@@ -42,6 +42,30 @@ endif()
 expect(0 "out.gguf: 178 tensors, Nano, recipe q8.*--mtp-out" ${nano} --recipe q8 -o "${output}")
 expect(1 "exists already; use --overwrite" ${nano} --recipe q8 -o "${output}")
 expect(0 "178 tensors" ${nano} --recipe q8 -o "${output}" --overwrite)
+# A file that cannot grow; what --resume leaves and finds.
+find_program(shell sh)
+if(shell)
+  set(part "${OUTPUT_DIR}/part.gguf")
+  file(REMOVE "${part}" "${part}.tmp")
+  execute_process(COMMAND "${shell}" -c "ulimit -f 8000; exec \"$0\" \"$@\"" "${QUANTIZE}" ${nano} --recipe q2 -o "${part}"
+    RESULT_VARIABLE got OUTPUT_VARIABLE printed ERROR_VARIABLE printed)
+  if(NOT got STREQUAL 1 OR NOT printed MATCHES "part.gguf.tmp: cannot be written" OR EXISTS "${part}.tmp")
+    message(SEND_ERROR "a file that cannot grow: exit status ${got}, ${printed}")
+  endif()
+  execute_process(COMMAND "${shell}" -c "ulimit -f 8000; exec \"$0\" \"$@\"" "${QUANTIZE}" ${nano} --recipe q2 --resume
+    -o "${part}" RESULT_VARIABLE got OUTPUT_QUIET ERROR_QUIET)
+  if(NOT got STREQUAL 1 OR NOT EXISTS "${part}.tmp" OR EXISTS "${part}")
+    message(SEND_ERROR "--resume with a file that cannot grow: exit status ${got}")
+  endif()
+  expect(0 "[1-9][0-9]* tensors were there" ${nano} --recipe q2 --resume --checksums -o "${part}")
+  file(SHA256 "${part}" hash)
+  file(READ "${part}.sha256" written)
+  if(NOT written STREQUAL "${hash}  part.gguf\n")
+    message(SEND_ERROR "the checksum is ${written} instead of ${hash}")
+  endif()
+  file(REMOVE "${part}" "${part}.sha256")
+endif()
+
 # Plans and recipes.
 expect(0 "blk.0.ffn_up_exps.weight .*IQ2_XXS.*178 tensors, file of [0-9]+ bytes.*recipe q2.*Memory.*Encoding"
   ${nano} --recipe q2 --dry-run)

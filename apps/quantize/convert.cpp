@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "common/atomic_file.hpp"
 #include "encode_tensor.hpp"
+#include "fingerprint.hpp"
 #include "format/gguf_writer.hpp"
 #include "format/safetensors.hpp"
 #include "metadata.hpp"
@@ -94,6 +96,10 @@ class Conversion {
     if (!options_.dry_run) {
       DS4_TRY(check_output(options_.output, options_));
       if (with_mtp()) DS4_TRY(check_output(options_.mtp_output, options_));
+      if (options_.checksums) {
+        DS4_TRY(check_output(checksum_path(options_.output), options_));
+        if (with_mtp()) DS4_TRY(check_output(checksum_path(options_.mtp_output), options_));
+      }
     }
     if (!options_.imatrix.empty()) {
       DS4_ASSIGN(imatrix_, format::read_imatrix(options_.imatrix));
@@ -106,7 +112,7 @@ class Conversion {
     summary_.tensors = plan_.size();
     summary_.mtp_tensors = mtp_plan_.size();
     for (const auto& [plan, writer] : files()) {
-      add_quantize_metadata(options_.recipe, imatrix_ ? &*imatrix_ : nullptr, options_.imatrix, *writer);
+      add_quantize_metadata(origin(writer == &writer_ ? tensors_ : mtp_tensors_), *writer);
       for (const PlannedTensor& planned : *plan)
         writer->add_tensor(planned.tensor->name, planned.type, planned.tensor->dims);
     }
@@ -126,6 +132,10 @@ class Conversion {
     for (const auto& [plan, writer] : files()) DS4_TRY(write_tensors(*plan, encoder, *writer));
     if (with_mtp()) DS4_TRY(mtp_writer_.finish());
     DS4_TRY(writer_.finish());
+    if (options_.checksums) {
+      if (with_mtp()) DS4_TRY(write_checksum(options_.mtp_output));
+      DS4_TRY(write_checksum(options_.output));
+    }
     return std::move(summary_);
   }
 
@@ -141,6 +151,26 @@ class Conversion {
   const std::string& source_path() const {
     return options_.gguf.empty() ? options_.checkpoint : options_.gguf;
   }
+  // Plain recipes say nothing, so that their files depend on the checkpoint alone; a part of a file must.
+  Origin origin(const std::vector<MappedTensor>& tensors) const {
+    Origin origin;
+    if (!options_.recipe.is_plain()) origin.recipe = options_.recipe.name();
+    if (!options_.recipe.is_plain() || options_.resume)
+      origin.source_fingerprint = source_fingerprint(tensors);
+    origin.imatrix = imatrix_ ? &*imatrix_ : nullptr;
+    origin.imatrix_path = options_.imatrix;
+    return origin;
+  }
+  static std::string checksum_path(const std::string& path) { return path + ".sha256"; }
+
+  // As sha256sum writes it, for `sha256sum -c` in the file's folder.
+  static Result<void> write_checksum(const std::string& path) {
+    DS4_ASSIGN(const std::string hash, file_sha256(path));
+    DS4_ASSIGN(cli::AtomicFile file, cli::AtomicFile::create(checksum_path(path)));
+    DS4_TRY(file.write(fmt::format("{}  {}\n", hash, fs::path(path).filename().string())));
+    return file.commit();
+  }
+
   // Puts the folder or file in front of a message that names only a tensor.
   template <class T>
   Result<T> in_source(Result<T> result) const {
@@ -198,8 +228,18 @@ class Conversion {
 
   Result<void> write_tensors(const std::vector<PlannedTensor>& plan, TensorEncoder& encoder,
                              GgufWriter& writer) {
-    for (const PlannedTensor& planned : plan) {
+    size_t complete = 0;
+    if (options_.resume) {
+      DS4_ASSIGN(complete, writer.resume());
+      summary_.resumed_tensors += complete;
+    }
+    for (size_t i = 0; i < plan.size(); ++i) {
+      const PlannedTensor& planned = plan[i];
       ++done_tensors_;
+      if (i < complete) {
+        total_cost_ -= planned.cost();  // no time goes by for it
+        continue;
+      }
       const double source_cost = planned.cost() / static_cast<double>(planned.tensor->sources.size());
       DS4_TRY(encoder.write(*planned.tensor, planned.type, writer, [&](size_t source) {
         if (!options_.progress) return;

@@ -31,8 +31,10 @@ struct ConvertOptions {
   std::string imatrix;     // importance file; empty = none
   bool imatrix_strict = false;
   bool overwrite = false;
-  bool dry_run = false;  // checks everything and writes nothing; `output` may be empty
-  unsigned threads = 0;  // 0 = one for each processor
+  bool dry_run = false;    // checks everything and writes nothing; `output` may be empty
+  bool resume = false;     // continue what a run that was ended left, and leave it if this one is ended
+  bool checksums = false;  // also write NAME.sha256 for each file
+  unsigned threads = 0;    // 0 = one for each processor
   /// Called before each matrix.
   std::function<void(const ConvertProgress&)> progress;
   /// Polled while encoding; true ends the conversion with ErrorCode::cancelled and removes what was written.
@@ -40,11 +42,12 @@ struct ConvertOptions {
 };
 
 struct ConvertSummary {
-  std::string variant;        // "Flash", "Nano", ...
-  size_t tensors = 0;         // of the main model
-  size_t mtp_tensors = 0;     // 0 if the MTP block was not asked for
-  bool mtp_left_out = false;  // the checkpoint has an MTP block that was not asked for
-  uint64_t file_bytes = 0;    // of the main model's file, also before it is written
+  std::string variant;         // "Flash", "Nano", ...
+  size_t tensors = 0;          // of the main model
+  size_t resumed_tensors = 0;  // of both files, that an earlier run had written
+  size_t mtp_tensors = 0;      // 0 if the MTP block was not asked for
+  bool mtp_left_out = false;   // the checkpoint has an MTP block that was not asked for
+  uint64_t file_bytes = 0;     // of the main model's file, also before it is written
   uint64_t mtp_file_bytes = 0;
   std::string plan;  // of a dry run
 };

@@ -119,6 +119,8 @@ int convert(const ds4::quantize::ConvertOptions& options) {
   if (options.dry_run) return print(stdout, summary->plan) ? 0 : exit_failure;
   std::string text = fmt::format("{}: {} tensors, {}, recipe {}\n", options.output, summary->tensors,
                                  summary->variant, options.recipe.name());
+  if (summary->resumed_tensors > 0)
+    text += fmt::format("{} tensors were there from an earlier run\n", summary->resumed_tensors);
   if (summary->mtp_tensors > 0)
     text += fmt::format("{}: {} tensors, MTP block\n", options.mtp_output, summary->mtp_tensors);
   if (summary->mtp_left_out)
@@ -188,6 +190,9 @@ void add_options(CLI::App& app, ds4::quantize::ConvertOptions& options, Recipes&
       ->type_name("N")
       ->check(CLI::Range(0, 1024));
   app.add_flag("--dry-run", options.dry_run, "Print the plan with sizes, memory and time, and write nothing");
+  app.add_flag("--resume", options.resume,
+               "Continue the .tmp file of a run that was ended, and keep it if this one is ended too");
+  app.add_flag("--checksums", options.checksums, "Write FILE.sha256 beside each file");
   app.add_flag("--overwrite", options.overwrite, "Replace files that exist");
   app.footer(footer);
 }

@@ -3,6 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "fingerprint.hpp"
+
 namespace ds4::quantize {
 namespace {
 
@@ -109,14 +111,17 @@ void copy_metadata(const format::GgufFile& file, const model::ModelShape& shape,
   add_shape(shape, [&](std::string_view key) { return file.find(key) == nullptr; }, writer);
 }
 
-void add_quantize_metadata(const Recipe& recipe, const format::Imatrix* imatrix, const std::string& path,
-                           GgufWriter& writer) {
-  if (!recipe.is_plain()) writer.add_string("quantize.recipe", recipe.name());
-  if (!imatrix) return;
-  writer.add_string("quantize.imatrix.file", path);
-  if (imatrix->dataset) writer.add_string("quantize.imatrix.dataset", *imatrix->dataset);
-  writer.add_uint64("quantize.imatrix.entries_count", imatrix->entries.size());
-  if (imatrix->chunks.value_or(0) > 0) writer.add_uint64("quantize.imatrix.chunks_count", *imatrix->chunks);
+void add_quantize_metadata(const Origin& origin, GgufWriter& writer) {
+  if (!origin.recipe.empty()) writer.add_string("quantize.recipe", origin.recipe);
+  if (!origin.source_fingerprint.empty())
+    writer.add_string("quantize.source.fingerprint", origin.source_fingerprint);
+  if (!origin.imatrix) return;
+  const format::Imatrix& imatrix = *origin.imatrix;
+  writer.add_string("quantize.imatrix.file", origin.imatrix_path);
+  writer.add_string("quantize.imatrix.fingerprint", imatrix_fingerprint(imatrix));
+  if (imatrix.dataset) writer.add_string("quantize.imatrix.dataset", *imatrix.dataset);
+  writer.add_uint64("quantize.imatrix.entries_count", imatrix.entries.size());
+  if (imatrix.chunks.value_or(0) > 0) writer.add_uint64("quantize.imatrix.chunks_count", *imatrix.chunks);
 }
 
 }  // namespace ds4::quantize

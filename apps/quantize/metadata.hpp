@@ -11,7 +11,6 @@
 #include "format/gguf_writer.hpp"
 #include "format/imatrix.hpp"
 #include "model/shape.hpp"
-#include "recipe.hpp"
 
 namespace ds4::quantize {
 
@@ -25,8 +24,13 @@ void add_tokenizer_metadata(const CheckpointConfig& config, const CheckpointToke
 void copy_metadata(const format::GgufFile& file, const model::ModelShape& shape, std::string_view name,
                    format::GgufWriter& writer);
 
-/// What a file was made with: the recipe, unless it is plain, and the importance file at `path`, if any.
-void add_quantize_metadata(const Recipe& recipe, const format::Imatrix* imatrix, const std::string& path,
-                           format::GgufWriter& writer);
+/// What a file is made with.
+struct Origin {
+  std::string recipe;                        // empty: not said
+  std::string source_fingerprint;            // empty: not said
+  const format::Imatrix* imatrix = nullptr;  // of `imatrix_path`
+  std::string imatrix_path;
+};
+void add_quantize_metadata(const Origin& origin, format::GgufWriter& writer);
 
 }  // namespace ds4::quantize

@@ -1,6 +1,8 @@
 #include "format/gguf_writer.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -104,11 +106,14 @@ struct GgufWriter::Impl {
   uint64_t position = 0;  // in the file, including what is still in the buffer
   size_t current = 0;     // tensor that the next bytes belong to
   bool finished = false;
+  bool keeps_partial = false;
 
   ~Impl() {
     if (file >= 0) {
+      // Whatever cannot be written now is encoded again later.
+      if (keeps_partial && !mistake) static_cast<void>(flush());
       ::close(file);
-      ::unlink(temporary_path.c_str());
+      if (!keeps_partial) ::unlink(temporary_path.c_str());
     }
   }
 
@@ -278,11 +283,28 @@ struct GgufWriter::Impl {
   Result<uint64_t> planned_bytes() const {
     if (mistake) return *mistake;
     uint64_t bytes = kFixedBytes + metadata.size() + tensor_infos.size();
-    if (alignment != kDefaultAlignment && file < 0) bytes += kAlignmentBytes;
+    if (alignment != kDefaultAlignment) bytes += kAlignmentBytes;
     const auto header = checked_round_up(bytes, alignment);
     const auto total = header ? checked_add(*header, data_bytes) : std::nullopt;
     if (!total) return fail(ErrorCode::invalid_argument, "{}: the size exceeds 64 bits", path);
     return *total;
+  }
+
+  /// Everything before the tensor data, padding included.
+  std::string header_bytes() const {
+    std::string header = "GGUF";
+    append<uint32_t>(header, 3);
+    append<uint64_t>(header, tensors.size());
+    append<uint64_t>(header, metadata_count + (alignment != kDefaultAlignment ? 1 : 0));
+    header += metadata;
+    if (alignment != kDefaultAlignment) {
+      append_string(header, kAlignmentKey);
+      append_type(header, GgufType::u32);
+      append(header, alignment);
+    }
+    header += tensor_infos;
+    header.resize((header.size() + alignment - 1) / alignment * alignment, '\0');
+    return header;
   }
 
   /// Opens the file and writes everything before the tensor data, on the first call only.
@@ -293,21 +315,52 @@ struct GgufWriter::Impl {
     file = ::open(temporary_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (file < 0) return system_error("created");
     buffer.reserve(kBufferBytes);
-    if (alignment != kDefaultAlignment) {
-      append_string(metadata, kAlignmentKey);
-      append_type(metadata, GgufType::u32);
-      append(metadata, alignment);
-      ++metadata_count;
+    const std::string header = header_bytes();
+    return put(std::as_bytes(std::span(header)));
+  }
+
+  /// True if the file begins with `header`.
+  bool begins_with(const std::string& header) const {
+    std::string found(header.size(), '\0');
+    size_t at = 0;
+    while (at < found.size()) {
+      const ssize_t got = ::pread(file, found.data() + at, found.size() - at, static_cast<off_t>(at));
+      if (got < 0 && errno == EINTR) continue;
+      if (got <= 0) return false;
+      at += static_cast<size_t>(got);
     }
-    std::string header = "GGUF";
-    append<uint32_t>(header, 3);
-    append<uint64_t>(header, tensors.size());
-    append<uint64_t>(header, metadata_count);
-    for (const std::string* text :
-         {&std::as_const(header), &std::as_const(metadata), &std::as_const(tensor_infos)}) {
-      DS4_TRY(put(std::as_bytes(std::span(*text))));
+    return found == header;
+  }
+
+  Result<size_t> resume() {
+    if (mistake) return *mistake;
+    if (file >= 0 || finished)
+      return fail(ErrorCode::invalid_argument, "{}: cannot be resumed after tensor data", path);
+    file = ::open(temporary_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (file < 0) return system_error("opened");
+    keeps_partial = true;
+    if (::flock(file, LOCK_EX | LOCK_NB) != 0) return system_error("locked");
+    buffer.reserve(kBufferBytes);
+    const std::string header = header_bytes();
+    struct stat status{};
+    if (::fstat(file, &status) != 0) return system_error("examined");
+    const auto there = static_cast<uint64_t>(status.st_size);
+    position = header.size();
+    if (there >= position && begins_with(header)) {
+      for (PlannedTensor& tensor : tensors) {
+        const uint64_t end = position + (tensor.size_bytes + alignment - 1) / alignment * alignment;
+        if (end > there) break;
+        position = end;
+        tensor.written_bytes = tensor.size_bytes;
+        ++current;
+      }
+    } else {
+      position = 0;
     }
-    return pad();
+    if (::ftruncate(file, static_cast<off_t>(position)) != 0) return system_error("cut");
+    if (::lseek(file, static_cast<off_t>(position), SEEK_SET) < 0) return system_error("continued");
+    if (position == 0) DS4_TRY(put(std::as_bytes(std::span(header))));
+    return current;
   }
 
   Result<void> write_tensor(std::span<const std::byte> bytes) {
@@ -409,6 +462,10 @@ void GgufWriter::add_tensor(std::string_view name, TensorType type, std::span<co
 
 Result<uint64_t> GgufWriter::planned_bytes() const {
   return impl_->planned_bytes();
+}
+
+Result<size_t> GgufWriter::resume() {
+  return impl_->resume();
 }
 
 Result<void> GgufWriter::write_tensor(std::span<const std::byte> bytes) {

@@ -22,7 +22,7 @@ namespace ds4::format {
 class GgufWriter {
  public:
   explicit GgufWriter(std::string path, uint32_t alignment = 32);
-  ~GgufWriter();  // removes the temporary file if finish() was not reached
+  ~GgufWriter();  // removes the temporary file if finish() was not reached, unless resume() was called
   GgufWriter(GgufWriter&&) noexcept;
   GgufWriter& operator=(GgufWriter&&) noexcept;
 
@@ -43,6 +43,12 @@ class GgufWriter {
 
   /// Size that the finished file will have with what was added so far; nothing is written.
   Result<uint64_t> planned_bytes() const;
+
+  /// Continues what an earlier run with the same metadata and tensors left at `path`.tmp, and leaves the file
+  /// there if this run does not finish either. To be called after all add_*. Returns the number of leading
+  /// tensors that are complete already and must not be given again; 0 if there is no such file, or one with
+  /// other contents, which is then begun anew. An error if another program is writing it.
+  Result<size_t> resume();
 
   /// Bytes of the next tensor; may be called several times until the tensor is complete.
   Result<void> write_tensor(std::span<const std::byte> bytes);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -149,6 +150,69 @@ TEST_F(GgufWriterTest, TellsTheSizeBeforeItWrites) {
     ASSERT_TRUE(writer.finish());
     EXPECT_EQ(std::filesystem::file_size(path()), *size);
   }
+}
+
+// What a killed program leaves: the first `bytes` bytes of the file under its temporary name.
+TEST_F(GgufWriterTest, ContinuesAfterEveryPlaceWhereAFileCanEnd) {
+  const std::vector<std::string> contents = {counted(12), counted(68), counted(32), counted(4)};
+  const auto describe = [](GgufWriter& writer) {
+    writer.add_string("general.name", "resumed");
+    add(writer, "a", TensorType::f32, {3});
+    add(writer, "b", TensorType::q8_0, {32, 2});
+    add(writer, "c", TensorType::f32, {8});
+    add(writer, "d", TensorType::f32, {1});
+  };
+  for (const uint32_t alignment : {32u, 64u}) {
+    GgufWriter whole(path(), alignment);
+    describe(whole);
+    for (const std::string& content : contents) ASSERT_TRUE(whole.write_tensor(bytes_of(content)));
+    ASSERT_TRUE(whole.finish());
+    const std::string expected = read_whole_file(path());
+    size_t most = 0;
+    for (size_t bytes = 0; bytes <= expected.size(); bytes += 3) {
+      std::filesystem::remove(path());
+      folder_.write("out.gguf.tmp", std::string_view(expected).substr(0, bytes));
+      GgufWriter writer(path(), alignment);
+      describe(writer);
+      const auto complete = writer.resume();
+      ASSERT_TRUE(complete) << complete.error().message;
+      ASSERT_GE(*complete, most);
+      most = *complete;
+      for (size_t i = *complete; i < contents.size(); ++i)
+        ASSERT_TRUE(writer.write_tensor(bytes_of(contents[i])));
+      ASSERT_TRUE(writer.finish());
+      ASSERT_EQ(read_whole_file(path()), expected) << bytes;
+    }
+    EXPECT_GE(most, 3u);
+    std::filesystem::remove(path());
+  }
+}
+
+TEST_F(GgufWriterTest, ResumeKeepsAPartAndBeginsAnewForAnotherFile) {
+  const auto begin = [&](std::string_view name) {
+    auto writer = std::make_unique<GgufWriter>(path());
+    writer->add_string("general.name", name);
+    add(*writer, "a", TensorType::f32, {8});
+    add(*writer, "b", TensorType::f32, {400'000});  // more than the buffer
+    return writer;
+  };
+  auto writer = begin("x");
+  EXPECT_EQ(*writer->resume(), 0u);
+  EXPECT_FALSE(writer->resume()) << "twice";
+  ASSERT_TRUE(writer->write_tensor(bytes_of(counted(32))));
+  auto other = begin("x");
+  const auto locked = other->resume();
+  ASSERT_FALSE(locked);
+  EXPECT_THAT(locked.error().message, HasSubstr("locked"));
+  ASSERT_TRUE(writer->write_tensor(bytes_of(counted(1'500'000))));
+  writer.reset();
+  EXPECT_TRUE(exists("out.gguf.tmp"));
+  EXPECT_EQ(*begin("x")->resume(), 1u);
+  EXPECT_EQ(*begin("y")->resume(), 0u) << "other metadata";
+  EXPECT_EQ(*begin("x")->resume(), 0u) << "the part is gone now";
+  writer = begin("x");
+  writer->add_string("general.name", "twice");
+  EXPECT_FALSE(writer->resume());
 }
 
 TEST_F(GgufWriterTest, DataLargerThanTheBuffer) {

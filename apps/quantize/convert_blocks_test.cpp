@@ -1,0 +1,268 @@
+// Conversions to formats that search scales: importance, threads, plans, recipes, other sources, resuming.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "convert_fixture.hpp"
+#include "fingerprint.hpp"
+#include "format/imatrix.hpp"
+#include "model/weights.hpp"
+
+namespace ds4::quantize {
+namespace {
+
+using format::GgufFile;
+using format::TensorType;
+using ::testing::HasSubstr;
+
+class ConvertBlocks : public Convert {
+ protected:
+  ConvertBlocks() { checkpoint_ = CheckpointFixture(256); }
+
+  std::string bytes(const std::string& path) {
+    std::ifstream in(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  }
+
+  // One vector for each expert of every layer, so that a wrong slice shows.
+  format::Imatrix importance() const {
+    format::Imatrix imatrix;
+    for (uint32_t layer = 0; layer < checkpoint_.shape.layers; ++layer) {
+      for (const char* part : {"gate", "up", "down"}) {
+        std::vector<float> values(256 * checkpoint_.shape.experts);
+        for (size_t i = 0; i < values.size(); ++i)
+          values[i] =
+              std::exp(std::sin(static_cast<float>(i * (layer + 1)) * (part[0] == 'd' ? 0.7f : 0.3f)));
+        imatrix.entries[fmt::format("blk.{}.ffn_{}_exps.weight", layer, part)] = values;
+      }
+    }
+    imatrix.dataset = "calibration.txt";
+    imatrix.chunks = 12;
+    return imatrix;
+  }
+
+  void write_imatrix(const format::Imatrix& imatrix) {
+    options_.imatrix = ::testing::TempDir() + "ds4_convert.dat";
+    std::ofstream(options_.imatrix, std::ios::binary) << format::serialize_imatrix(imatrix).value();
+  }
+};
+
+TEST_F(ConvertBlocks, TheNumberOfThreadsDoesNotShow) {
+  std::string first;
+  options_.overwrite = true;
+  options_.recipe = Preset::q2;
+  for (const unsigned threads : {1u, 2u, 3u, 7u}) {
+    options_.threads = threads;
+    const auto summary = convert();
+    ASSERT_TRUE(summary) << summary.error().message;
+    const std::string now = bytes(options_.output);
+    EXPECT_EQ(now.size(), summary->file_bytes);
+    if (first.empty()) first = now;
+    EXPECT_TRUE(now == first) << threads;
+  }
+}
+
+TEST_F(ConvertBlocks, ADryRunSaysHowLargeTheFilesWillBe) {
+  options_.recipe = Preset::q2_q4;
+  options_.mtp_output = folder_ + "/mtp.gguf";
+  options_.dry_run = true;
+  const auto plan = convert();
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ(files(), 1u);
+  EXPECT_THAT(plan->plan, HasSubstr("blk.0.ffn_gate_exps.weight"));
+  EXPECT_THAT(plan->plan, HasSubstr("FP4 -> IQ2_XXS"));
+  EXPECT_THAT(plan->plan, HasSubstr(fmt::format("file of {} bytes", plan->file_bytes)));
+  options_.dry_run = false;
+  ASSERT_TRUE(convert());
+  EXPECT_EQ(std::filesystem::file_size(options_.output), plan->file_bytes);
+  EXPECT_EQ(std::filesystem::file_size(options_.mtp_output), plan->mtp_file_bytes);
+}
+
+TEST_F(ConvertBlocks, ExpertsAreEncodedWithTheirOwnImportance) {
+  const format::Imatrix imatrix = importance();
+  write_imatrix(imatrix);
+  options_.recipe = Preset::q2;
+  options_.imatrix_strict = true;
+  ASSERT_TRUE(convert());
+  const GgufFile file = open(options_.output);
+  EXPECT_EQ(*file.get_string("quantize.recipe"), "q2");
+  EXPECT_EQ(*file.get_string("quantize.imatrix.file"), options_.imatrix);
+  EXPECT_EQ(*file.get_string("quantize.imatrix.dataset"), "calibration.txt");
+  EXPECT_EQ(*file.get_uint("quantize.imatrix.entries_count"), 9u);
+  EXPECT_EQ(*file.get_uint("quantize.imatrix.chunks_count"), 12u);
+  for (const auto& tensor : file.tensors()) {
+    if (tensor.name.find("_exps.") == std::string_view::npos) continue;
+    const auto& raw = imatrix.entries.at(std::string(tensor.name));
+    const std::vector<float> values = expected(tensor.name);
+    const size_t row_bytes = format::row_bytes(tensor.type, 256), rows = 256;
+    for (size_t expert = 0; expert < 2; ++expert) {
+      const auto weights = format::prepare_importance(std::span(raw).subspan(256 * expert, 256)).value();
+      for (size_t row = rows * expert; row < rows * (expert + 1); ++row) {
+        std::vector<std::byte> out(row_bytes);
+        ASSERT_TRUE(format::encode_weighted_row(tensor.type, values.data() + 256 * row, 256, weights.data(),
+                                                out.data()));
+        ASSERT_EQ(std::memcmp(out.data(), tensor.data + row * row_bytes, row_bytes), 0)
+            << tensor.name << " row " << row;
+      }
+    }
+  }
+}
+
+TEST_F(ConvertBlocks, ImportanceThatDoesNotFitIsAnError) {
+  format::Imatrix imatrix = importance();
+  imatrix.entries["blk.1.ffn_down_exps.weight"].pop_back();
+  write_imatrix(imatrix);
+  options_.recipe = Preset::q2;
+  EXPECT_THAT(error(),
+              HasSubstr("\"blk.1.ffn_down_exps.weight\" has 511 values for 256 columns and 2 experts"));
+  imatrix = importance();
+  imatrix.entries.erase("blk.2.ffn_up_exps.weight");
+  write_imatrix(imatrix);
+  ASSERT_TRUE(convert());
+  std::filesystem::remove(options_.output);
+  options_.imatrix_strict = true;
+  EXPECT_THAT(error(), HasSubstr("no vector for tensor blk.2.ffn_up_exps.weight"));
+}
+
+TEST_F(ConvertBlocks, WithoutImportanceIq2XxsTakesTheEnergyOfColumns) {
+  options_.recipe = Preset::q2;
+  ASSERT_TRUE(convert());
+  const GgufFile file = open(options_.output);
+  const auto* tensor = file.find_tensor("blk.1.ffn_up_exps.weight");
+  const std::vector<float> values = expected(tensor->name);
+  std::vector<float> energies(256);
+  for (size_t c = 0; c < 256; ++c) {
+    double sum = 0;
+    for (size_t row = 256; row < 512; ++row)
+      sum += double{values[256 * row + c]} * double{values[256 * row + c]};
+    energies[c] = static_cast<float>(sum);
+  }
+  const auto weights = format::prepare_importance(energies).value();
+  for (size_t row = 256; row < 512; ++row) {
+    std::byte out[66];
+    ASSERT_TRUE(format::encode_weighted_row(TensorType::iq2_xxs, values.data() + 256 * row, 256,
+                                            weights.data(), out));
+    ASSERT_EQ(std::memcmp(out, tensor->data + row * 66, 66), 0) << row;
+  }
+}
+
+TEST_F(ConvertBlocks, AGgufFileIsASourceToo) {
+  options_.recipe = Preset::f32;
+  ASSERT_TRUE(convert());
+  ConvertOptions from_checkpoint = options_, from_gguf = options_;
+  from_gguf.checkpoint.clear();
+  from_gguf.gguf = options_.output;
+  for (const Preset preset : {Preset::q8, Preset::q4, Preset::q2}) {
+    from_checkpoint.recipe = from_gguf.recipe = preset;
+    from_checkpoint.output = folder_ + "/a.gguf";
+    from_gguf.output = folder_ + "/b.gguf";
+    from_checkpoint.overwrite = from_gguf.overwrite = true;
+    ASSERT_TRUE(convert_model(from_checkpoint));
+    const auto summary = convert_model(from_gguf);
+    ASSERT_TRUE(summary) << summary.error().message;
+    const GgufFile a = open(from_checkpoint.output), b = open(from_gguf.output);
+    ASSERT_EQ(a.tensors().size(), b.tensors().size());
+    for (const auto& tensor : a.tensors()) {
+      const auto* other = b.find_tensor(tensor.name);
+      ASSERT_TRUE(other && other->type == tensor.type && other->size_bytes == tensor.size_bytes)
+          << tensor.name;
+      EXPECT_EQ(std::memcmp(tensor.data, other->data, tensor.size_bytes), 0) << tensor.name;
+    }
+    EXPECT_EQ(a.metadata().size(), b.metadata().size());
+    for (const auto& [key, value] : a.metadata()) EXPECT_TRUE(b.find(key)) << key;
+  }
+  // What has its format already is copied; how the source was made is not said of the result.
+  from_gguf.gguf = folder_ + "/b.gguf";
+  from_gguf.output = folder_ + "/c.gguf";
+  ASSERT_TRUE(convert_model(from_gguf));
+  const GgufFile b = open(from_gguf.gguf), c = open(from_gguf.output);
+  for (const auto& tensor : b.tensors())
+    EXPECT_EQ(std::memcmp(tensor.data, c.find_tensor(tensor.name)->data, tensor.size_bytes), 0)
+        << tensor.name;
+  from_gguf.recipe = Preset::q8;
+  ASSERT_TRUE(convert_model(from_gguf));
+  EXPECT_FALSE(open(from_gguf.output).find("quantize.recipe"));
+}
+
+TEST_F(ConvertBlocks, RulesOfARecipeFileDecide) {
+  auto recipe = Recipe::parse("base q8\nblk.{1-2}.ffn_*_exps.weight q4_k\ntoken_embd.weight q8_0\n", "r");
+  ASSERT_TRUE(recipe) << recipe.error().message;
+  options_.recipe = *recipe;
+  ASSERT_TRUE(convert());
+  const GgufFile file = open(options_.output);
+  EXPECT_EQ(*file.get_string("quantize.recipe"), "q8 + 2 rules");
+  EXPECT_EQ(file.find_tensor("token_embd.weight")->type, TensorType::q8_0);
+  EXPECT_EQ(file.find_tensor("blk.0.ffn_up_exps.weight")->type, TensorType::q8_0);
+  EXPECT_EQ(file.find_tensor("blk.2.ffn_down_exps.weight")->type, TensorType::q4_k);
+  const auto shape = model::read_shape(file, nullptr);
+  ASSERT_TRUE(shape);
+  EXPECT_TRUE(model::bind_weights(file, *shape));
+}
+
+TEST_F(ConvertBlocks, ResumesAfterAnInterrupt) {
+  options_.recipe = Preset::q2;
+  options_.mtp_output = folder_ + "/mtp.gguf";
+  ASSERT_TRUE(convert());
+  const std::string whole = bytes(options_.output), whole_mtp = bytes(options_.mtp_output);
+  std::filesystem::remove(options_.output);
+  std::filesystem::remove(options_.mtp_output);
+  options_.resume = true;
+  size_t interrupts = 0, resumed = 0;
+  for (;;) {
+    int left = 40;
+    options_.cancelled = [&] { return left-- == 0; };
+    const auto summary = convert();
+    if (summary) {
+      EXPECT_GE(summary->resumed_tensors, resumed);
+      EXPECT_GT(summary->resumed_tensors, 0u);
+      break;
+    }
+    EXPECT_EQ(summary.error().code, ErrorCode::cancelled);
+    EXPECT_TRUE(std::filesystem::exists(options_.output + ".tmp"));
+    EXPECT_FALSE(std::filesystem::exists(options_.output));
+    ASSERT_LT(++interrupts, 20u);
+  }
+  EXPECT_GT(interrupts, 1u);
+  EXPECT_TRUE(bytes(options_.output) == whole);
+  EXPECT_TRUE(bytes(options_.mtp_output) == whole_mtp);
+}
+
+TEST_F(ConvertBlocks, AnotherSourceIsNotContinued) {
+  options_.recipe = Preset::q2;
+  options_.resume = true;
+  int left = 60;
+  options_.cancelled = [&] { return left-- == 0; };
+  ASSERT_FALSE(convert());
+  options_.cancelled = {};
+  checkpoint_.tensors["embed.weight"].bytes[0] ^= 1;
+  const auto summary = convert();
+  ASSERT_TRUE(summary) << summary.error().message;
+  EXPECT_EQ(summary->resumed_tensors, 0u);
+}
+
+TEST_F(ConvertBlocks, ChecksumsAreThoseOfTheFiles) {
+  options_.checksums = true;
+  ASSERT_TRUE(convert());
+  const auto expected_hash = file_sha256(options_.output);
+  ASSERT_TRUE(expected_hash);
+  EXPECT_EQ(bytes(options_.output + ".sha256"), *expected_hash + "  model.gguf\n");
+  std::ofstream(folder_ + "/abc") << "abc";
+  EXPECT_EQ(*file_sha256(folder_ + "/abc"),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+
+TEST_F(ConvertBlocks, AnInterruptLeavesNothing) {
+  options_.recipe = Preset::q2;
+  for (const int polls : {0, 3, 100}) {
+    int left = polls;
+    options_.cancelled = [&] { return left-- == 0; };
+    EXPECT_EQ(error(), "interrupted") << polls;
+  }
+}
+
+}  // namespace
+}  // namespace ds4::quantize
