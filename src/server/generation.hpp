@@ -108,8 +108,8 @@ enum class FinishReason { stop, length, tool_calls, error };
 /// failed, at any time, and nothing after it.
 struct GenerationEvent {
   enum class Kind {
-    started,         // taken up: `usage` has the prompt's tokens, and those not computed again
-    progress,        // the prompt is being evaluated: `done` of `total` tokens; 0 of 0 while it waits
+    started,   // taken up: `usage` has the prompt's tokens, and those not computed again
+    progress,  // the prompt is being evaluated: `done` of `total` tokens; 0 of 0 while it waits, with `usage`
     reasoning,       // `text`
     content,         // `text`
     call_begin,      // `call`, `id`, and `text` is the tool's name

@@ -133,6 +133,7 @@ void Scheduler::turn() {
   admit();
   drop_abandoned();
   announce_waiting();
+  update_gauges();
   prefill_slice();
   decode_step();
   update_gauges();
@@ -228,7 +229,9 @@ void Scheduler::announce_waiting() {
   for (const auto& job : queue_) {
     if (job->announced || now - job->submitted < silent_wait) continue;
     job->announced = true;
-    job->sink->on_event(make_event(Kind::progress));
+    GenerationEvent progress = make_event(Kind::progress);
+    progress.usage.prompt_tokens = job->prompt.tokens.size();
+    job->sink->on_event(progress);
   }
 }
 

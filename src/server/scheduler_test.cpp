@@ -397,6 +397,7 @@ TEST_F(SchedulerTest, WhoWaitsIsTold) {
   for (int i = 0; i < 17; ++i) all.push_back(submit(user(fmt::format("x{}", i))));
   EXPECT_TRUE(all.back()->wait_for(Kind::progress));
   EXPECT_EQ(all.back()->events().front().total, 0u);
+  EXPECT_GT(all.back()->events().front().usage.prompt_tokens, 0u);
   EXPECT_TRUE(all.back()->wait(20s));
   EXPECT_EQ(all.back()->events().back().kind, Kind::done);
 }

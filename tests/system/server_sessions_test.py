@@ -11,8 +11,8 @@ import threading
 import time
 import unittest
 
-from server_support import (ALL_DIALECTS, MODEL, PROGRAM, SHELL, Chat, Messages, Server, ServerTest, assistant, block,
-                            call, main, parse_events, wait_until)
+from server_support import (ALL_DIALECTS, MODEL, PROGRAM, SHELL, Chat, Messages, Reply, Server, ServerTest, assistant,
+                            block, call, main, parse_events, wait_until)
 
 CALL = "Looking.</think>I look." + block(call("shell", command="ls"))
 LONG = "word " * 3000  # some thousand tokens
@@ -168,7 +168,26 @@ class Pace(ServerTest):
 
 
 class Keepalive(unittest.TestCase):
-    def test_in_queue_and_prompt_and_answer(self):
+    def test_while_a_request_waits(self):
+        with Server(rules=[ENDLESS, ("greet", "A greeting.</think>Hello there!")], pass_us=5000) as server:
+            busy = server.open(Chat.path, Chat().body([("user", "endless")], True, extra={"n": 16}))
+            wait_until(lambda: server.metrics()["ds4_requests_running"] == 1, "running")
+            waits = [(dialect, in_background(self.listen, server, dialect, [("user", "greet")]))
+                     for dialect in ALL_DIALECTS]
+            wait_until(lambda: server.metrics()["ds4_requests_waiting"] == len(waits), "waiting")
+            time.sleep(8)
+            leave(busy, True)
+            for dialect, wait in waits:
+                text, gap = wait()
+                self.assertIn(dialect.keepalive, text, dialect.name)
+                self.assertLess(gap, 9, dialect.name)
+                reply = Reply()
+                dialect.read_stream(parse_events(text[text.index("\r\n\r\n") + 4:]), reply)
+                self.assertEqual((reply.content, reply.finish), ("Hello there!", "stop"))
+                self.assertGreater(reply.prompt_tokens, 0)
+                self.assertLessEqual(reply.cached_tokens, reply.prompt_tokens)
+
+    def test_in_prompts_and_answers(self):
         """Every kind of client hears something it understands at least every ten seconds."""
         with Server(rules=[("greet", "A greeting.</think>Hello there!")], prompt_token_us=2500, pass_us=1000) as server:
             messages = [("system", "word " * 1500), ("user", "greet")]
@@ -183,7 +202,7 @@ class Keepalive(unittest.TestCase):
     def listen(server, dialect, messages):
         """What came, and the longest silence."""
         gap, last, text = 0, time.monotonic(), b""
-        with server.open(dialect.path, dialect.body(messages, True), {"Connection": "close"}) as connection:
+        with server.open(dialect.path, dialect.body(messages, True), {"Connection": "close"}, "1.0") as connection:
             while piece := connection.recv(65536):
                 gap, last = max(gap, time.monotonic() - last), time.monotonic()
                 text += piece

@@ -150,11 +150,11 @@ class Server:
     def post(self, path, body, headers=None):
         return self.request("POST", path, body, headers)
 
-    def open(self, path, body, headers=None):
+    def open(self, path, body, headers=None, version="1.1"):
         """Sends a request and returns the raw socket, for clients that leave or read slowly."""
         data = json.dumps(body).encode()
         connection = socket.create_connection(("127.0.0.1", self.port), TIMEOUT_S)
-        lines = [f"POST {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(data)}"]
+        lines = [f"POST {path} HTTP/{version}", "Host: localhost", f"Content-Length: {len(data)}"]
         lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
         connection.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + data)
         return connection
@@ -431,8 +431,7 @@ class Messages(Dialect):
                 assert not is_open, "a block is left open"
                 reply.finish = self.FINISH[event["delta"]["stop_reason"]]
                 reply.stop_sequence = event["delta"]["stop_sequence"]
-                reply.completion_tokens = event["usage"]["output_tokens"]
-                reply.reasoning_tokens = event["usage"]["output_tokens_details"]["reasoning_tokens"]
+                self.read_usage(event["usage"], reply)
             elif kind == "error":
                 reply.error, reply.finish = event["error"], "error"
         for start, text in blocks:

@@ -223,7 +223,8 @@ void MessagesReply::finish(const Usage& usage) {
   if (!options_.stream) return respond(usage);
   JsonWriter json = data("message_delta");
   write_stop(json.key("delta").begin_object(), finished_);
-  json.end_object().key("usage").begin_object().member("output_tokens", usage.completion_tokens);
+  // The whole count: how much of the prompt was cached is not known at the start of a stream that waited.
+  write_usage(json.end_object().key("usage"), usage, usage.completion_tokens);
   write_reasoning_tokens(json, usage);
   json.end_object();
   send("message_delta", std::move(json));

@@ -53,10 +53,13 @@ std::string block_stop(int index) {
 std::string input_delta(int index, const std::string& escaped) {
   return block_delta(index, R"({"type":"input_json_delta","partial_json":")" + escaped + "\"}");
 }
-std::string stop(const std::string& reason, const std::string& sequence, int output, int reasoning) {
+std::string stop(const std::string& reason, const std::string& sequence, int output, int reasoning,
+                 int cached = 0, int created = 0) {
   return sse("message_delta",
              "\"delta\":{\"stop_reason\":\"" + reason + "\",\"stop_sequence\":" + sequence +
-                 "},\"usage\":{\"output_tokens\":" + std::to_string(output) +
+                 "},\"usage\":{\"input_tokens\":0,\"output_tokens\":" + std::to_string(output) +
+                 ",\"cache_read_input_tokens\":" + std::to_string(cached) +
+                 ",\"cache_creation_input_tokens\":" + std::to_string(created) +
                  ",\"output_tokens_details\":{\"reasoning_tokens\":" + std::to_string(reasoning) + "}}") +
          sse("message_stop");
 }
@@ -90,7 +93,8 @@ TEST(MessagesStream, ThinkingAndToolCall) {
           block_start(1, R"({"type":"tool_use","id":"toolu_0123456789abcdef0123456789abcdef","name":"bash",)"
                          R"("input":{}})") +
           input_delta(1, "{") + input_delta(1, R"(\"command\":\")") + input_delta(1, "ls") +
-          input_delta(1, R"(\")") + input_delta(1, "}") + block_stop(1) + stop("tool_use", "null", 31, 4));
+          input_delta(1, R"(\")") + input_delta(1, "}") + block_stop(1) +
+          stop("tool_use", "null", 31, 4, 0, 120));
   EXPECT_EQ(exchange->response.content_type, "text/event-stream");
   EXPECT_EQ(exchange->response.headers, (http::HeaderList{{"x-ds4-thinking", "high"}}));
   EXPECT_EQ(exchange->keepalive, sse("ping"));
@@ -98,6 +102,20 @@ TEST(MessagesStream, ThinkingAndToolCall) {
   EXPECT_EQ(exchange->streams, 1);
   EXPECT_EQ(exchange->ends, 1);
   EXPECT_EQ(exchange->responses, 0);
+}
+
+TEST(MessagesStream, WhatWasCachedIsToldAtTheEndOfAStreamThatWaited) {
+  GenerationEvent waits;
+  waits.kind = Event::progress;
+  waits.usage = {10, 0, 0, 0};
+  const auto exchange = play(true, {waits, started({10, 4, 0, 0}), text_event(Event::content, "Hi"),
+                                    finished_event(FinishReason::stop), done_event({10, 4, 3, 0})});
+  EXPECT_EQ(
+      exchange->response.body,
+      start(
+          R"({"input_tokens":0,"output_tokens":0,"cache_read_input_tokens":0,"cache_creation_input_tokens":10})") +
+          block_start(0, kTextStart) + block_delta(0, R"({"type":"text_delta","text":"Hi"})") +
+          block_stop(0) + stop("end_turn", "null", 3, 0, 4, 6));
 }
 
 TEST(MessagesStream, Text) {
@@ -112,7 +130,7 @@ TEST(MessagesStream, Text) {
           R"({"input_tokens":0,"output_tokens":0,"cache_read_input_tokens":4,"cache_creation_input_tokens":6})") +
           block_start(0, kTextStart) + block_delta(0, R"({"type":"text_delta","text":"Hi"})") +
           block_delta(0, R"({"type":"text_delta","text":"!"})") + block_stop(0) +
-          stop("stop_sequence", R"("END\n")", 3, 0));
+          stop("stop_sequence", R"("END\n")", 3, 0, 4, 6));
 }
 
 TEST(MessagesStream, OnlyThinkingEndsWithAnEmptyText) {
