@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -114,6 +115,9 @@ class Service {
   }
   uint16_t port() const { return server_->port(); }
 
+  /// Why nothing is computed any more; empty as long as all is well. After drain().
+  const std::string& broken() const { return broken_; }
+
   /// Lets what runs come to its end. A second signal leaves at once.
   void drain(ShutdownSignals& signals, std::chrono::seconds limit) {
     scheduler_.refuse();
@@ -146,6 +150,11 @@ class Service {
         log_.write(LogLevel::error, "the trace file takes no more; tracing has ended");
       }
     };
+    result.on_broken = [this](const std::string& why) {
+      log_.write(LogLevel::error, "the engine does not work any more", {{"error", quoted(why)}});
+      broken_ = why;
+      kill(getpid(), SIGTERM);  // the way everything ends
+    };
     return result;
   }
   api::ApiOptions api_options(const Options& options) {
@@ -175,6 +184,7 @@ class Service {
   Log& log_;
   TraceFile* trace_;
   bool trace_failed_ = false;
+  std::string broken_;  // the scheduler's thread's, until that has ended
   std::atomic<bool> told_of_volatile_text_ = false;
   Metrics metrics_;
   Scheduler scheduler_;
@@ -253,6 +263,9 @@ Result<void> serve_until_signal(const Engine& engine, const Options& options, Se
             "no new requests; what runs may go on for a while (a second signal ends it at once)");
   service.drain(signals, std::chrono::seconds(options.drain_seconds));
   log.write(LogLevel::info, "stopped");
+  if (!service.broken().empty()) {
+    return fail(ErrorCode::internal, "the engine does not work any more: {}", service.broken());
+  }
   return {};
 }
 

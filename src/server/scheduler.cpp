@@ -23,9 +23,11 @@ RequestError shutting_down() {
   return {.status = 503, .type = "server_error", .message = "the server is shutting down"};
 }
 
-RequestError engine_error(const Error& error) {
-  const bool memory = error.code == ErrorCode::out_of_memory;
-  return {.status = memory ? 503 : 500, .type = "server_error", .message = error.message};
+RequestError out_of_order(const std::string& why) {
+  return {.status = 503,
+          .type = "server_error",
+          .message = "the engine does not work any more: " + why,
+          .code = "engine_failed"};
 }
 
 GenerationEvent make_event(Kind kind) {
@@ -136,7 +138,35 @@ void Scheduler::turn() {
   update_gauges();
   prefill_slice();
   decode_step();
+  if (!broken_.empty()) give_up_broken();
   update_gauges();
+}
+
+RequestError Scheduler::engine_error(const Error& error) {
+  if (error.code == ErrorCode::internal && broken_.empty() && !engine_works()) broken_ = error.message;
+  if (!broken_.empty()) return out_of_order(broken_);
+  const bool memory = error.code == ErrorCode::out_of_memory;
+  return {.status = memory ? 503 : 500, .type = "server_error", .message = error.message};
+}
+
+// One token in a session of its own. Only what should never be counts: there may be no memory for it.
+bool Scheduler::engine_works() {
+  auto session = engine_.create_session(options_.pool.context);
+  if (!session) return session.error().code != ErrorCode::internal;
+  const auto synced = session->sync(std::array{tokenizer().special().bos});
+  return synced || synced.error().code != ErrorCode::internal;
+}
+
+void Scheduler::give_up_broken() {
+  std::deque<std::unique_ptr<Job>> waiting;
+  {
+    const std::lock_guard lock(mutex_);
+    refusing_ = true;
+    waiting.swap(queue_);
+  }
+  for (auto& job : waiting) jobs_.push_back(std::move(job));
+  while (!jobs_.empty()) fail_job(*jobs_.front(), out_of_order(broken_));
+  if (!std::exchange(told_broken_, true) && options_.on_broken) options_.on_broken(broken_);
 }
 
 void Scheduler::give_up() {

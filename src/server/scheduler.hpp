@@ -31,6 +31,9 @@ struct SchedulerOptions {
   SteeringScales steering;
   /// Called from the scheduler's thread when a request is over.
   std::function<void(const RequestRecord&)> on_request;
+  /// Called once, from there too, when the engine computes nothing any more, as after a fault of a GPU.
+  /// Everything was told to fail then, and all that comes is refused.
+  std::function<void(const std::string& why)> on_broken;
 };
 
 /// Counts what happens; part of Metrics.
@@ -93,6 +96,10 @@ class Scheduler final : public Generator {
   void finish_if_done(Job& job);
   void remember(const Job& job, const Choice& choice);
   void retire(Job& job, std::string outcome, std::string error);
+  /// What a client is told; after an error that should not be, looks whether the engine still works.
+  RequestError engine_error(const Error& error);
+  bool engine_works();
+  void give_up_broken();
   std::string new_call_id(const std::string& prefix);
   void update_gauges();
 
@@ -113,7 +120,9 @@ class Scheduler final : public Generator {
   std::atomic<bool> stopping_{false};
   std::atomic<uint64_t> last_id_{0};
   std::list<std::unique_ptr<Job>> jobs_;  // the scheduler thread's own
-  double tokens_per_second_ = 0;          // of prefill, measured
+  std::string broken_;                    // why the engine does not work any more
+  bool told_broken_ = false;
+  double tokens_per_second_ = 0;  // of prefill, measured
   std::thread thread_;
 };
 

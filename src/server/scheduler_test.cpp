@@ -475,6 +475,37 @@ TEST_F(SchedulerTest, NanFailsTheRequestOnly) {
   EXPECT_EQ(ask(request)->find(Kind::finished).finish, FinishReason::length);
 }
 
+// A GPU that lost its state fails every call from then on: better no server than one that lingers.
+TEST_F(SchedulerTest, AnEngineThatDoesNotWorkAnyMoreIsToldOnce) {
+  std::atomic<size_t> failing{0};
+  std::atomic<int> told{0};
+  SchedulerOptions options;
+  options.on_broken = [&](const std::string& why) {
+    EXPECT_THAT(why, HasSubstr("device failed"));
+    ++told;
+  };
+  start({{"", "</think>on and on ", true}}, std::move(options),
+        {.per_pass = 1ms, .failing_passes = &failing});
+  const auto once = submit(user("once"));
+  EXPECT_TRUE(once->wait_for(Kind::content));
+  failing = 1;
+  EXPECT_TRUE(once->wait());
+  EXPECT_EQ(once->find(Kind::finished).error.status, 500);
+  const auto running = submit(user("x")), beside = submit(user("y"));
+  EXPECT_TRUE(running->wait_for(Kind::content));
+  EXPECT_TRUE(beside->wait_for(Kind::content));
+  EXPECT_EQ(told, 0);
+  failing = SIZE_MAX;
+  EXPECT_TRUE(running->wait());
+  EXPECT_TRUE(beside->wait());
+  EXPECT_TRUE(scheduler_->wait_idle(10s));
+  EXPECT_EQ(running->find(Kind::finished).error.code, "engine_failed");
+  const auto later = submit(user("z"));
+  EXPECT_EQ(later->events().back().error.status, 503);
+  EXPECT_EQ(told, 1);
+  scheduler_.reset();
+}
+
 TEST_F(SchedulerTest, PromptsTakeTheMemoryOfIdleConversations) {
   start({{"", "</think>Fine."}}, {}, {.memory_tokens = 2000});
   std::string words;

@@ -1,8 +1,12 @@
 // `ds4-server` without a model: ds4-scripted-server RULES [options of ds4-server].
 // RULES is a JSON file: {"replies": [{"when": text, "text": text, "endless": false, "no_end": false}],
-// "pass_us": 0, "prompt_token_us": 0}. -m names the model file whose tokenizer is used.
+// "pass_us": 0, "prompt_token_us": 0, "breaks_at": text}; after a prompt with the last, if it is given, every
+// pass fails. -m names the model file whose tokenizer is used.
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
 #include <exception>
 #include <span>
 #include <string>
@@ -27,6 +31,7 @@ namespace json = boost::json;
 struct Rules {
   std::vector<testing::ScriptedReply> replies;
   std::chrono::microseconds per_pass{0}, per_prompt_token{0};
+  std::string breaks_at;
 };
 
 bool flag(const json::object& object, const char* name) {
@@ -51,6 +56,8 @@ Rules parse_rules(const std::string& text) {
   }
   rules.per_pass = duration(root.as_object(), "pass_us");
   rules.per_prompt_token = duration(root.as_object(), "prompt_token_us");
+  if (const json::value* words = root.as_object().if_contains("breaks_at"))
+    rules.breaks_at = words->as_string();
   return rules;
 }
 
@@ -64,6 +71,16 @@ Result<void> run(const std::string& rules_path, std::span<const char* const> arg
   DS4_ASSIGN(ServiceFiles files, open_service_files(options));
   testing::ScriptedOptions script;
   script.next = testing::scripted_assistant(testing::load_tokenizer(model.path), std::move(rules.replies));
+  std::atomic<size_t> failing_passes{0};
+  script.failing_passes = &failing_passes;
+  if (!rules.breaks_at.empty()) {
+    const std::vector<Token> words = testing::load_tokenizer(model.path)->encode_plain(rules.breaks_at);
+    script.next = [next = std::move(script.next), words, &failing_passes](std::span<const Token> history) {
+      const auto found = std::search(history.begin(), history.end(), words.begin(), words.end());
+      if (found != history.end()) failing_passes = SIZE_MAX;
+      return next(history);
+    };
+  }
   script.per_pass = rules.per_pass;
   script.per_prompt_token = rules.per_prompt_token;
   const Engine engine = testing::make_scripted_engine(model.path, std::move(script));

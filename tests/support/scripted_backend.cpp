@@ -76,6 +76,7 @@ class ScriptedBackend : public backend::Backend {
   Result<void> prefill(backend::Sequence& sequence, std::span<const Token> tokens, size_t logit_rows,
                        std::span<float> logits, const backend::EvalControl& control) const override {
     DS4_TRY(backend::check_prefill(sequence, tokens, logit_rows, logits.size(), shape_));
+    DS4_TRY(check_device());
     for (size_t i = 0; i < tokens.size(); i += 64) {
       const size_t piece = std::min<size_t>(64, tokens.size() - i);
       if (control.cancelled && control.cancelled()) return fail(ErrorCode::cancelled, "cancelled");
@@ -95,6 +96,7 @@ class ScriptedBackend : public backend::Backend {
 
   Result<void> decode(std::span<const backend::DecodeRow> rows, std::span<float> logits) const override {
     DS4_TRY(backend::check_decode(rows, logits.size(), shape_));
+    DS4_TRY(check_device());
     std::this_thread::sleep_for(options_.per_pass);
     if (counters_ != nullptr) {
       ++counters_->decode_passes;
@@ -161,6 +163,11 @@ class ScriptedBackend : public backend::Backend {
   }
 
  private:
+  Result<void> check_device() const {
+    if (options_.failing_passes == nullptr || *options_.failing_passes == 0) return {};
+    --*options_.failing_passes;
+    return fail(ErrorCode::internal, "the script's device failed");
+  }
   /// What decoding adds is not counted.
   Result<void> take(ScriptedSequence& state, size_t tokens) const {
     if (state.count(tokens, options_.memory_tokens)) return {};

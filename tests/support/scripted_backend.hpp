@@ -26,6 +26,8 @@ struct ScriptedOptions {
   NextToken next;
   std::chrono::microseconds per_pass{0};  // how long a pass of decoding takes
   std::chrono::microseconds per_prompt_token{0};
+  /// How many of the next passes fail as on a device that lost its state; not owned, may be null.
+  std::atomic<size_t>* failing_passes = nullptr;
   size_t memory_tokens = SIZE_MAX;  // of all states together; beyond them: out_of_memory
 };
 

@@ -286,6 +286,15 @@ class Ends(unittest.TestCase):
         self.assertLess(time.monotonic() - began, 2)
         connection.close()
 
+    def test_a_server_whose_engine_fails_ends(self):
+        server = Server(rules=[ENDLESS], pass_us=1000, breaks_at="BREAK")
+        running = self.open_stream(server, Chat(), "endless", 20000)
+        answer = server.post(Chat.path, Chat().body([("user", "BREAK")]))
+        self.assertEqual((answer.status, answer.error["code"]), (503, "engine_failed"))
+        self.assertIn("does not work any more", self.rest(running))
+        self.assertEqual(server.end(), 1)
+        self.assertTrue(any("error: the engine does not work any more" in line for line in server.log), server.log)
+
     def test_signals_end_a_server_that_does_not_answer_yet(self):
         with tempfile.TemporaryDirectory() as folder:
             keys = os.path.join(folder, "keys")

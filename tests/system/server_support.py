@@ -51,13 +51,13 @@ SHELL = function("shell", command=TEXT)
 class Server:
     """A running server. Leaving the context asks it to stop and checks that it ends well."""
 
-    def __init__(self, *arguments, rules=None, pass_us=0, prompt_token_us=0, env=None):
+    def __init__(self, *arguments, rules=None, pass_us=0, prompt_token_us=0, breaks_at="", env=None):
         self.rules_file = None
         command = [PROGRAM]
         if rules is not None:
             rules = [dict(zip(("when", "text"), rule)) if isinstance(rule, tuple) else rule for rule in rules]
             script = {"replies": rules + [{"when": "", "text": "Well.</think>Fine."}], "pass_us": pass_us,
-                      "prompt_token_us": prompt_token_us}
+                      "prompt_token_us": prompt_token_us, "breaks_at": breaks_at}
             with tempfile.NamedTemporaryFile("w", suffix=".json", delete=False) as self.rules_file:
                 json.dump(script, self.rules_file)
             command = [SCRIPTED, self.rules_file.name]
