@@ -188,6 +188,26 @@ TEST_F(ConvertBlocks, AGgufFileIsASourceToo) {
   EXPECT_FALSE(open(from_gguf.output).find("quantize.recipe"));
 }
 
+TEST_F(ConvertBlocks, DamagedWeightsOfAGgufFileAreNotCopied) {
+  options_.recipe = Preset::f32;
+  ASSERT_TRUE(convert());
+  std::string damaged = bytes(options_.output);
+  damaged.replace(damaged.size() - 4, 4, std::string("\x00\x00\xc0\x7f", 4));  // NaN
+  ConvertOptions options;
+  options.gguf = folder_ + "/damaged.gguf";
+  options.output = folder_ + "/out.gguf";
+  std::ofstream(options.gguf, std::ios::binary) << damaged;
+  for (const Preset preset : {Preset::f32, Preset::q8, Preset::q2}) {
+    options.recipe = preset;
+    const auto result = convert_model(options);
+    ASSERT_FALSE(result);
+    EXPECT_EQ(result.error().code, ErrorCode::not_finite);
+    EXPECT_THAT(result.error().message,
+                HasSubstr("damaged.gguf: tensor blk.2.ffn_down_shexp.weight, row 255: column 255 holds"));
+    EXPECT_FALSE(std::filesystem::exists(options.output));
+  }
+}
+
 TEST_F(ConvertBlocks, RulesOfARecipeFileDecide) {
   auto recipe = Recipe::parse("base q8\nblk.{1-2}.ffn_*_exps.weight q4_k\ntoken_embd.weight q8_0\n", "r");
   ASSERT_TRUE(recipe) << recipe.error().message;
