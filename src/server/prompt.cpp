@@ -90,7 +90,8 @@ class Recollection {
   void visit(ChatMessage& message) {
     if (message.role == Role::assistant) attach(message);
     add_message(transcript_, message);
-    last_ = TranscriptHash();
+    if (message.role == Role::user && first_turn_.empty()) first_turn_ = message.content;
+    last_ = TranscriptHash(first_turn_);
     add_message(last_, message);
   }
 
@@ -123,6 +124,7 @@ class Recollection {
   SharedReplyMemory& memory_;
   Prompt& prompt_;
   TranscriptHash transcript_, last_;
+  std::string first_turn_;
 };
 
 std::vector<size_t> special_positions(const RenderedPrompt& rendered) {

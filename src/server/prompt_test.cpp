@@ -95,8 +95,8 @@ TEST(BuildPrompt, SampledCallsAreContinuedByTheirIds) {
   EXPECT_EQ(unknown.replies_unknown, 1u);
 }
 
-// A final answer has no id. It is known by the messages before it, or, if a client changes an early one, by
-// the message it answers.
+// A final answer has no id. It is known by the messages before it, or, if a client changes the system text,
+// by the user's first turn and the message it answers.
 TEST(BuildPrompt, FinalAnswersAreKnownByTheirTranscript) {
   SharedReplyMemory memory{{}};
   GenerationRequest request = with_tool();
@@ -114,6 +114,11 @@ TEST(BuildPrompt, FinalAnswersAreKnownByTheirTranscript) {
   EXPECT_THAT(prompt_of(request, memory).text, HasSubstr("<think></think>answer<｜end"));
   memory.put(keys.local, reply);
   EXPECT_THAT(prompt_of(request, memory).text, HasSubstr("<think>because</think>answer\n<｜end"));
+  // Nobody else's reasoning: the conversation has to begin with the same turn.
+  request.messages.insert(request.messages.begin() + 1,
+                          {message(Role::user, "other"), message(Role::assistant, "x")});
+  EXPECT_THAT(prompt_of(request, memory).text, HasSubstr("<think></think>answer<｜end"));
+  request.messages.erase(request.messages.begin() + 1, request.messages.begin() + 3);
   request.messages[2].content = "another answer";
   EXPECT_THAT(prompt_of(request, memory).text, HasSubstr("<think></think>another answer<｜end"));
 }
