@@ -16,8 +16,8 @@
 
 namespace ds4::server {
 
-/// Hashes of what a client shows of a conversation: of all messages and tools, and of the user's first turn and
-/// the last message alone.
+/// Hashes of what a client shows of a conversation: of all messages and tools, and of the user's first turn
+/// and the last message alone.
 struct TranscriptKeys {
   std::string exact, local;
 };
