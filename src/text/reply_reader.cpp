@@ -121,7 +121,7 @@ class ReplyReader::Impl {
   bool read_block();
   bool read_broken();
   void open_block(const DsmlTag& tag, bool certain);
-  void release();
+  void release(std::string_view unread);
   void adopt_block();
   MatchState block_begins(const DsmlTag& tag) const;
   void finish_block(bool cut);
@@ -316,13 +316,15 @@ void ReplyReader::Impl::open_block(const DsmlTag& tag, bool certain) {
   place_ = certain ? Place::block : Place::doubtful;
 }
 
-/// The doubtful block is a quotation. In reasoning it is shown; an answer goes on without it.
-void ReplyReader::Impl::release() {
+/// The doubtful block is a quotation, and so is what was used up behind it. In reasoning it is shown; an
+/// answer goes on without it.
+void ReplyReader::Impl::release(std::string_view unread) {
   place_ = origin_;
   emit_space();
   if (text_is_reasoning()) {
-    line_.feed(block_->raw());
-    emit(block_->raw());
+    const std::string quoted = std::string(block_->raw()).append(unread);
+    line_.feed(quoted);
+    emit(quoted);
   } else {
     emit(kLeftOut);
   }
@@ -349,7 +351,8 @@ bool ReplyReader::Impl::read_doubtful() {
   }
   const bool waits = block_->state() == BlockReader::State::open || limit == 0;
   if (block_->state() != BlockReader::State::broken && waits && !closes) return false;
-  release();
+  // A tag that the end of reasoning cuts short is used up all the same, or it would be found again.
+  release(block_->raw().empty() ? use(closes ? limit : 1) : std::string_view());
   return true;
 }
 
@@ -419,7 +422,7 @@ void ReplyReader::Impl::finish_block(bool cut) {
       return;
     }
     const bool lost = origin_ == Place::content && block_->state() == BlockReader::State::open;
-    release();
+    release(block_->raw().empty() ? use(rest().size()) : std::string_view());
     if (lost) {
       set_fault(ToolFault::unterminated, "A block of tool calls is cut off.");
       pending_.clear();

@@ -259,6 +259,25 @@ TEST(ReplyReader, ADroppedCallIsAnnounced) {
   EXPECT_EQ(reader.result().tool_fault_reason, "The value of parameter \"k\" of \"f\" is not valid JSON.");
 }
 
+// The tag of a call that </think> cuts short was found again and again.
+TEST(ReplyReader, AnUnfinishedTagBeforeTheEndOfReasoningIsUsedUp) {
+  const std::string text = "a</think>b<think>c\n\n<｜DSML｜invoke</think>d<｜DSML｜invoke</think>e";
+  for (const bool think : {true, false}) {
+    ReplyReader whole({.think = think, .tools = true});
+    whole.push(text);
+    whole.finish(false);
+    EXPECT_EQ(whole.result().content.find("DSML"), std::string::npos) << whole.result().content;
+    for (size_t at = 1; at < text.size(); ++at) {
+      ReplyReader split({.think = think, .tools = true});
+      split.push(text.substr(0, at));
+      split.push(text.substr(at));
+      split.finish(false);
+      EXPECT_EQ(split.result().content, whole.result().content) << at;
+      EXPECT_EQ(split.result().reasoning, whole.result().reasoning) << at;
+    }
+  }
+}
+
 TEST(ReplyReader, ALostQuoteDoesNotReachIntoTheNextTag) {
   ReplyReader reader({false, true});
   EXPECT_TRUE(
