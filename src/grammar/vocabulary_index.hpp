@@ -14,7 +14,7 @@
 namespace ds4::grammar {
 
 /// The byte strings of a vocabulary as a tree: ordinary tokens, and of the special ones the mark of tool
-/// markup. Made once per tokenizer (a tenth of a second). Immutable; may be shared by threads.
+/// markup. Made once per tokenizer (some tenths of a second). Immutable; may be shared by threads.
 class VocabularyIndex {
  public:
   explicit VocabularyIndex(const Tokenizer& tokenizer);
