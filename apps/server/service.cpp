@@ -17,6 +17,7 @@
 #include "common/model_run.hpp"
 #include "server/api/error_body.hpp"
 #include "server/api/routes.hpp"
+#include "server/http/access_rules.hpp"
 #include "server/http/server.hpp"
 #include "server/scheduler.hpp"
 
@@ -237,6 +238,13 @@ ShutdownSignals::EndProcess::~EndProcess() {
 Result<ServiceFiles> open_service_files(const Options& options) {
   ServiceFiles files;
   DS4_ASSIGN(files.keys, read_keys(options));
+  // The HTTP layer refuses it as well, but only once the model is loaded, and it knows no options.
+  if (files.keys.empty() && !options.allow_unauthenticated && !http::is_loopback_host(options.host)) {
+    return fail(ErrorCode::invalid_argument,
+                "everybody who reaches {} could use the server without an API key: name keys with "
+                "--api-key-file, or say --allow-unauthenticated",
+                options.host);
+  }
   if (!options.trace_path.empty()) {
     DS4_ASSIGN(files.trace, TraceFile::open(options.trace_path));
   }

@@ -239,6 +239,8 @@ class Start(unittest.TestCase):
         status, _, error = self.refused("-m", MODEL, "--host", "0.0.0.0", "--port", "0")
         self.assertEqual(status, 1)
         self.assertIn("API key", error)
+        self.assertIn("--allow-unauthenticated", error)
+        self.assertNotIn("context", error)  # said before the model is loaded
         with Server("--host", "0.0.0.0", "--allow-unauthenticated", rules=GREET) as server:
             self.assertEqual(server.get("/health").status, 200)
 
