@@ -10,13 +10,14 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "common/atomic_file.hpp"
+#include "drafter_source.hpp"
 #include "encode_tensor.hpp"
 #include "fingerprint.hpp"
 #include "format/gguf_writer.hpp"
 #include "format/safetensors.hpp"
 #include "metadata.hpp"
 #include "model/weights.hpp"
+#include "output_file.hpp"
 #include "plan.hpp"
 #include "tensor_map.hpp"
 
@@ -29,35 +30,18 @@ using format::SafetensorsCheckpoint;
 
 namespace fs = std::filesystem;
 
-/// True if `path` is one of the files a checkpoint is read from, by whatever name.
-bool is_checkpoint_file(const std::string& path, const std::string& folder) {
+constexpr std::string_view drafter_architecture = "deepseek4_mtp_support";
+
+/// The files of a checkpoint, which a result must not replace.
+std::vector<std::string> checkpoint_files(const std::string& folder) {
+  std::vector<std::string> files;
   std::error_code error;
   fs::directory_iterator entry(folder, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
     const fs::path extension = entry->path().extension();
-    if (extension != ".json" && extension != ".safetensors") continue;
-    std::error_code ignored;
-    if (fs::equivalent(path, entry->path(), ignored)) return true;
+    if (extension == ".json" || extension == ".safetensors") files.push_back(entry->path().string());
   }
-  return false;
-}
-
-/// Renaming puts the result in the place of whatever has its name.
-Result<void> check_output(const std::string& path, const ConvertOptions& options) {
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (!fs::exists(status)) return {};
-  if (!fs::is_regular_file(status))
-    return fail(ErrorCode::invalid_argument, "{} is not a regular file and will not be replaced", path);
-  if (!options.overwrite)
-    return fail(ErrorCode::invalid_argument, "{} exists already; use --overwrite to replace it", path);
-  if (!options.checkpoint.empty() && is_checkpoint_file(path, options.checkpoint))
-    return fail(ErrorCode::invalid_argument, "{} is a file of the checkpoint", path);
-  for (const std::string& input : {options.gguf, options.imatrix}) {
-    if (!input.empty() && fs::equivalent(path, input, error))
-      return fail(ErrorCode::invalid_argument, "{} is a file that is read", path);
-  }
-  return {};
+  return files;
 }
 
 Result<void> check_tables(const std::vector<MappedTensor>& tensors, uint32_t experts) {
@@ -90,17 +74,10 @@ std::string duration_text(double seconds) {
 class Conversion {
  public:
   explicit Conversion(const ConvertOptions& options)
-      : options_(options), writer_(options.output), mtp_writer_(options.mtp_output) {}
+      : options_(options), writer_(options.output), mtp_writer_(mtp_path()) {}
 
   Result<ConvertSummary> run() {
-    if (!options_.dry_run) {
-      DS4_TRY(check_output(options_.output, options_));
-      if (with_mtp()) DS4_TRY(check_output(options_.mtp_output, options_));
-      if (options_.checksums) {
-        DS4_TRY(check_output(checksum_path(options_.output), options_));
-        if (with_mtp()) DS4_TRY(check_output(checksum_path(options_.mtp_output), options_));
-      }
-    }
+    if (!options_.dry_run) DS4_TRY(check_outputs());
     if (!options_.imatrix.empty()) {
       DS4_ASSIGN(imatrix_, format::read_imatrix(options_.imatrix));
     }
@@ -108,17 +85,13 @@ class Conversion {
     DS4_TRY(in_source(check_tables(tensors_, shape_.experts)));
     DS4_ASSIGN(plan_, in_source(plan_tensors(tensors_, options_.recipe, shape_.layers)));
     DS4_ASSIGN(mtp_plan_, in_source(plan_tensors(mtp_tensors_, options_.recipe, shape_.layers)));
-    summary_.variant = model::variant_name(shape_.variant);
     summary_.tensors = plan_.size();
     summary_.mtp_tensors = mtp_plan_.size();
-    for (const auto& [plan, writer] : files()) {
-      add_quantize_metadata(origin(writer == &writer_ ? tensors_ : mtp_tensors_), *writer);
-      for (const PlannedTensor& planned : *plan)
-        writer->add_tensor(planned.tensor->name, planned.type, planned.tensor->dims);
-    }
-    DS4_ASSIGN(summary_.file_bytes, writer_.planned_bytes());
-    if (with_mtp()) {
-      DS4_ASSIGN(summary_.mtp_file_bytes, mtp_writer_.planned_bytes());
+    for (const File& file : files()) {
+      add_quantize_metadata(origin(*file.tensors), *file.writer);
+      for (const PlannedTensor& planned : *file.plan)
+        file.writer->add_tensor(planned.tensor->name, planned.type, planned.tensor->dims);
+      DS4_ASSIGN(*file.bytes, file.writer->planned_bytes());
     }
     TensorEncoder encoder({source_path(), options_.threads, options_.cancelled,
                            imatrix_ ? &*imatrix_ : nullptr, options_.imatrix_strict});
@@ -126,28 +99,46 @@ class Conversion {
       DS4_ASSIGN(summary_.plan, describe(encoder));
       return std::move(summary_);
     }
-    for (const auto& [plan, writer] : files()) {
-      for (const PlannedTensor& planned : *plan) total_cost_ += planned.cost();
+    for (const File& file : files()) {
+      for (const PlannedTensor& planned : *file.plan) total_cost_ += planned.cost();
     }
-    for (const auto& [plan, writer] : files()) DS4_TRY(write_tensors(*plan, encoder, *writer));
-    if (with_mtp()) DS4_TRY(mtp_writer_.finish());
-    DS4_TRY(writer_.finish());
+    for (const File& file : files()) DS4_TRY(write_tensors(*file.plan, encoder, *file.writer));
+    // The drafter first: where both are wanted, a model without it would look complete.
+    auto written = files();
+    std::reverse(written.begin(), written.end());
+    for (const File& file : written) DS4_TRY(file.writer->finish());
     if (options_.checksums) {
-      if (with_mtp()) DS4_TRY(write_checksum(options_.mtp_output));
-      DS4_TRY(write_checksum(options_.output));
+      for (const File& file : written) DS4_TRY(write_checksum(*file.path));
     }
     return std::move(summary_);
   }
 
  private:
-  using File = std::pair<const std::vector<PlannedTensor>*, GgufWriter*>;
+  /// One of the files to be written, and what it will hold.
+  struct File {
+    const std::vector<MappedTensor>* tensors;
+    const std::vector<PlannedTensor>* plan;
+    GgufWriter* writer;
+    const std::string* path;
+    uint64_t* bytes;  // in the summary
+  };
 
   std::vector<File> files() {
-    std::vector<File> files{{&plan_, &writer_}};
-    if (with_mtp()) files.emplace_back(&mtp_plan_, &mtp_writer_);
+    std::vector<File> files;
+    if (with_model()) files.push_back({&tensors_, &plan_, &writer_, &options_.output, &summary_.file_bytes});
+    if (with_mtp())
+      files.push_back({&mtp_tensors_, &mtp_plan_, &mtp_writer_, &mtp_path(), &summary_.mtp_file_bytes});
     return files;
   }
-  bool with_mtp() const { return !options_.mtp_output.empty(); }
+  // A dry run without names plans the model.
+  bool with_model() const {
+    return !from_drafter_ && (!options_.output.empty() || options_.mtp_output.empty());
+  }
+  bool with_mtp() const { return from_drafter_ || !options_.mtp_output.empty(); }
+  /// Where the MTP block goes: a drafter is the only thing that its file is made into.
+  const std::string& mtp_path() const {
+    return options_.mtp_output.empty() ? options_.output : options_.mtp_output;
+  }
   const std::string& source_path() const {
     return options_.gguf.empty() ? options_.checkpoint : options_.gguf;
   }
@@ -161,14 +152,19 @@ class Conversion {
     origin.imatrix_path = options_.imatrix;
     return origin;
   }
-  static std::string checksum_path(const std::string& path) { return path + ".sha256"; }
 
-  // As sha256sum writes it, for `sha256sum -c` in the file's folder.
-  static Result<void> write_checksum(const std::string& path) {
-    DS4_ASSIGN(const std::string hash, file_sha256(path));
-    DS4_ASSIGN(cli::AtomicFile file, cli::AtomicFile::create(checksum_path(path)));
-    DS4_TRY(file.write(fmt::format("{}  {}\n", hash, fs::path(path).filename().string())));
-    return file.commit();
+  Result<void> check_outputs() const {
+    std::vector<std::string> inputs{options_.gguf, options_.imatrix};
+    if (!options_.checkpoint.empty()) {
+      const auto files = checkpoint_files(options_.checkpoint);
+      inputs.insert(inputs.end(), files.begin(), files.end());
+    }
+    for (const std::string& path : {options_.output, options_.mtp_output}) {
+      if (path.empty()) continue;
+      DS4_TRY(check_output(path, options_.overwrite, inputs));
+      if (options_.checksums) DS4_TRY(check_output(checksum_path(path), options_.overwrite, inputs));
+    }
+    return {};
   }
 
   // Puts the folder or file in front of a message that names only a tensor.
@@ -181,32 +177,35 @@ class Conversion {
   Result<void> open_checkpoint() {
     DS4_ASSIGN(const CheckpointConfig config, read_checkpoint_config(options_.checkpoint));
     shape_ = config.shape;
+    summary_.variant = model::variant_name(shape_.variant);
     DS4_ASSIGN(const CheckpointTokenizer tokenizer,
                read_checkpoint_tokenizer(options_.checkpoint, shape_.vocabulary));
     DS4_ASSIGN(checkpoint_, SafetensorsCheckpoint::open(options_.checkpoint));
     const auto slots = list_model_tensors(shape_, weights_);
     const auto mtp_slots = list_mtp_tensors(shape_, mtp_weights_);
     DS4_TRY(check_rules(slots, mtp_slots));
-    DS4_ASSIGN(tensors_, in_source(map_tensors(*checkpoint_, slots)));
+    const std::string name = options_.name.empty() ? shape_.name : options_.name;
+    if (with_model()) {
+      DS4_ASSIGN(tensors_, in_source(map_tensors(*checkpoint_, slots)));
+      add_general_metadata("deepseek4", name, writer_);
+      add_shape_metadata(shape_, writer_);
+      add_tokenizer_metadata(config, tokenizer, writer_);
+    }
     if (with_mtp()) {
       DS4_ASSIGN(mtp_tensors_, in_source(map_tensors(*checkpoint_, mtp_slots)));
+      add_general_metadata(drafter_architecture, name + " MTP", mtp_writer_);
     }
     summary_.mtp_left_out = !with_mtp() && config.mtp_layers > 0;
-    const std::string name = options_.name.empty() ? shape_.name : options_.name;
-    add_general_metadata("deepseek4", name, writer_);
-    add_shape_metadata(shape_, writer_);
-    add_tokenizer_metadata(config, tokenizer, writer_);
-    if (with_mtp()) add_general_metadata("deepseek4_mtp_support", name + " MTP", mtp_writer_);
     return {};
   }
 
-  // An MTP block stays in the file of the model.
+  // An MTP block stays in the file of the model unless it is asked for.
   Result<void> open_gguf() {
-    if (with_mtp())
-      return fail(ErrorCode::invalid_argument,
-                  "--mtp-out takes the MTP block of a checkpoint, not of a GGUF file");
     DS4_ASSIGN(gguf_, GgufFile::open(options_.gguf));
+    DS4_ASSIGN(from_drafter_, is_drafter_file(*gguf_));
+    if (from_drafter_) return open_drafter();
     DS4_ASSIGN(shape_, model::read_shape(*gguf_, nullptr));
+    summary_.variant = model::variant_name(shape_.variant);
     DS4_ASSIGN(weights_, model::bind_weights(*gguf_, shape_));
     auto slots = list_model_tensors(shape_, weights_);
     std::vector<model::TensorSlot> mtp_slots;
@@ -215,9 +214,34 @@ class Conversion {
       mtp_slots = list_mtp_tensors(shape_, mtp_weights_);
     }
     DS4_TRY(check_rules(slots, mtp_slots));
-    slots.insert(slots.end(), mtp_slots.begin(), mtp_slots.end());
-    tensors_ = map_gguf_tensors(slots);
-    copy_metadata(*gguf_, shape_, options_.name, writer_);
+    if (with_mtp()) {
+      if (mtp_slots.empty())
+        return fail(ErrorCode::not_found, "{}: there is no MTP block to write to {}", options_.gguf,
+                    options_.mtp_output);
+      mtp_tensors_ = map_gguf_tensors(mtp_slots);
+      const std::string name = options_.name.empty() ? shape_.name : options_.name;
+      add_general_metadata(drafter_architecture, name + " MTP", mtp_writer_);
+    } else {
+      slots.insert(slots.end(), mtp_slots.begin(), mtp_slots.end());
+    }
+    if (with_model()) {
+      tensors_ = map_gguf_tensors(slots);
+      copy_metadata(*gguf_, &shape_, options_.name, writer_);
+    }
+    return {};
+  }
+
+  Result<void> open_drafter() {
+    if (!options_.output.empty() && !options_.mtp_output.empty())
+      return fail(ErrorCode::invalid_argument,
+                  "{}: this file has an MTP block only, which --out or --mtp-out names a file for, not both",
+                  options_.gguf);
+    DS4_ASSIGN(shape_, read_drafter_shape(*gguf_));
+    DS4_ASSIGN(mtp_weights_, model::bind_mtp(*gguf_, shape_));
+    const auto slots = list_mtp_tensors(shape_, mtp_weights_);
+    DS4_TRY(check_rules(slots, {}));
+    mtp_tensors_ = map_gguf_tensors(slots);
+    copy_metadata(*gguf_, nullptr, options_.name, mtp_writer_);
     return {};
   }
 
@@ -257,9 +281,9 @@ class Conversion {
     uint64_t memory_bytes = 0;
     double seconds = 0;
     std::map<std::pair<std::string_view, format::TensorType>, double> seconds_per_weight;
-    for (const auto& [plan, writer] : files()) {
-      text += plan_text(*plan);
-      for (const PlannedTensor& planned : *plan) {
+    for (const File& file : files()) {
+      text += plan_text(*file.plan);
+      for (const PlannedTensor& planned : *file.plan) {
         memory_bytes = std::max(memory_bytes, encoder.memory_bytes(*planned.tensor, planned.type));
         const std::pair key(source_type_name(planned.tensor->sources[0]), planned.type);
         auto speed = seconds_per_weight.find(key);
@@ -269,9 +293,8 @@ class Conversion {
         }
         seconds += speed->second * static_cast<double>(planned.weights());
       }
-      const uint64_t bytes = writer == &writer_ ? summary_.file_bytes : summary_.mtp_file_bytes;
-      text += fmt::format("\n{} tensors, file of {} bytes ({:.2f} GiB), recipe {}\n", plan->size(), bytes,
-                          static_cast<double>(bytes) / (1 << 30), options_.recipe.name());
+      text += fmt::format("\n{} tensors, file of {} bytes ({:.2f} GiB), recipe {}\n", file.plan->size(),
+                          *file.bytes, static_cast<double>(*file.bytes) / (1 << 30), options_.recipe.name());
     }
     text += fmt::format("Memory besides the mapped source: {:.1f} MiB\n",
                         static_cast<double>(memory_bytes) / (1 << 20));
@@ -292,6 +315,7 @@ class Conversion {
   std::vector<MappedTensor> tensors_, mtp_tensors_;
   std::vector<PlannedTensor> plan_, mtp_plan_;
   GgufWriter writer_, mtp_writer_;
+  bool from_drafter_ = false;  // the source is a GGUF file with an MTP block only
   size_t done_tensors_ = 0;
   double total_cost_ = 0, done_cost_ = 0;
 };

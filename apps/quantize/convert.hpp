@@ -25,8 +25,8 @@ struct ConvertOptions {
   std::string checkpoint;  // folder with config.json, tokenizer.json and *.safetensors; or empty
   std::string gguf;        // file to read instead
   Recipe recipe;
-  std::string output;      // the main model
-  std::string mtp_output;  // the MTP block of a checkpoint; empty = leave it out
+  std::string output;      // the main model; may be empty if only the MTP block is wanted
+  std::string mtp_output;  // the MTP block; empty = left out, or left in the model of a GGUF file
   std::string name;        // general.name; empty = that of the variant or of the file
   std::string imatrix;     // importance file; empty = none
   bool imatrix_strict = false;
@@ -42,10 +42,10 @@ struct ConvertOptions {
 };
 
 struct ConvertSummary {
-  std::string variant;         // "Flash", "Nano", ...
-  size_t tensors = 0;          // of the main model
+  std::string variant;         // "Flash", "Nano", ...; empty if the source is a drafter's file
+  size_t tensors = 0;          // of the main model, 0 if it was not asked for
   size_t resumed_tensors = 0;  // of both files, that an earlier run had written
-  size_t mtp_tensors = 0;      // 0 if the MTP block was not asked for
+  size_t mtp_tensors = 0;      // of a file with the MTP block only, 0 if there is none
   bool mtp_left_out = false;   // the checkpoint has an MTP block that was not asked for
   uint64_t file_bytes = 0;     // of the main model's file, also before it is written
   uint64_t mtp_file_bytes = 0;

@@ -156,7 +156,7 @@ TEST_F(Convert, DoesNotReplaceItsOwnInput) {
     options_.output = output;
     const auto result = convert_model(options_);
     ASSERT_FALSE(result) << output;
-    EXPECT_THAT(result.error().message, HasSubstr("is a file of the checkpoint"));
+    EXPECT_THAT(result.error().message, HasSubstr("is a file that is read"));
   }
   EXPECT_EQ(std::filesystem::file_size(input), size);
 }

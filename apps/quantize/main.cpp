@@ -1,9 +1,7 @@
 // ds4-quantize: makes a GGUF file from an official checkpoint folder, or from another GGUF file.
 #include <fmt/format.h>
-#include <signal.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -15,15 +13,21 @@
 
 #include <CLI/CLI.hpp>
 
+#include "commands.hpp"
 #include "convert.hpp"
 #include "ds4/version.hpp"
+#include "stop_signal.hpp"
 
 namespace {
 
-constexpr int exit_failure = 1;
-constexpr int exit_usage = 2;
+using ds4::quantize::exit_failure;
+using ds4::quantize::exit_usage;
+using ds4::quantize::print;
 
 constexpr const char* footer = R"(
+Other commands, with a --help of their own:
+  ds4-quantize splice   puts layers of experts of one GGUF file into another
+
 Recipes:
   q2     IQ2_XXS for gate and up experts, Q2_K for down experts; everything else as q8
   q2-q4  as q2, but q4 in the last layers (37-42 of Flash)
@@ -44,45 +48,14 @@ Norms, biases and tables have one format; mixers take f32, f16 and bf16 only.
 
 Sources: a checkpoint folder holds config.json, tokenizer.json and one or more .safetensors files, with or without
 model.safetensors.index.json. BF16, F16 and F32 tensors are read, and the FP8 and FP4 tensors of the official
-checkpoints with their scales. A GGUF file of this model may hold any of the formats above. Nothing is written unless
+checkpoints with their scales. A GGUF file of this model, or of its drafter (MTP block), may hold any of the formats
+above. Nothing is written unless
 all of the source is there and has the right shape; the result does not depend on the number of threads.
 
 An importance file tells how large the inputs of each column were (docs/quantize.md). Without one, IQ2_XXS takes the
 energy of each column of the weights.
 
 Exit status: 0 success, 1 failure, 2 wrong usage, 130 Ctrl+C.)";
-
-// A signal handler can reach globals only.
-std::atomic<int> stop_signal{0};
-static_assert(std::atomic<int>::is_always_lock_free);
-
-void on_stop(int signal) {
-  stop_signal = signal;
-}
-
-/// The first signal ends the conversion in order, so that no temporary file stays; a second one ends it at
-/// once.
-void install_signal_handlers() {
-  struct sigaction action{};
-  sigemptyset(&action.sa_mask);
-  action.sa_handler = on_stop;
-  action.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
-    struct sigaction previous{};
-    sigaction(signal, &action, &previous);
-    if (previous.sa_handler == SIG_IGN) sigaction(signal, &previous, nullptr);
-  }
-  // A closed pipe and a limit on file sizes show as failed writes.
-  action.sa_handler = SIG_IGN;
-  action.sa_flags = 0;
-  sigaction(SIGPIPE, &action, nullptr);
-  sigaction(SIGXFSZ, &action, nullptr);
-}
-
-/// Unlike fmt::print, which throws when the stream cannot be written.
-bool print(std::FILE* stream, std::string_view text) {
-  return std::fwrite(text.data(), 1, text.size(), stream) == text.size() && std::fflush(stream) == 0;
-}
 
 /// A line on the terminal with the time that is left, guessed from the part that is done.
 class ProgressLine {
@@ -112,17 +85,21 @@ int convert(const ds4::quantize::ConvertOptions& options) {
   const auto summary = ds4::quantize::convert_model(options);
   if (options.progress) print(stderr, "\r\033[K");
   if (!summary) {
-    if (summary.error().code == ds4::ErrorCode::cancelled) return 128 + stop_signal;
+    if (summary.error().code == ds4::ErrorCode::cancelled) return ds4::quantize::stop_status();
     print(stderr, fmt::format("ds4-quantize: {}\n", summary.error().message));
     return exit_failure;
   }
   if (options.dry_run) return print(stdout, summary->plan) ? 0 : exit_failure;
-  std::string text = fmt::format("{}: {} tensors, {}, recipe {}\n", options.output, summary->tensors,
-                                 summary->variant, options.recipe.name());
+  std::string text;
+  if (summary->tensors > 0)
+    text = fmt::format("{}: {} tensors, {}, recipe {}\n", options.output, summary->tensors, summary->variant,
+                       options.recipe.name());
   if (summary->resumed_tensors > 0)
     text += fmt::format("{} tensors were there from an earlier run\n", summary->resumed_tensors);
   if (summary->mtp_tensors > 0)
-    text += fmt::format("{}: {} tensors, MTP block\n", options.mtp_output, summary->mtp_tensors);
+    text += fmt::format("{}: {} tensors, MTP block, recipe {}\n",
+                        options.mtp_output.empty() ? options.output : options.mtp_output,
+                        summary->mtp_tensors, options.recipe.name());
   if (summary->mtp_left_out)
     text +=
         "The checkpoint also has an MTP block for speculation; --mtp-out writes it to a file of its own.\n";
@@ -176,9 +153,10 @@ void add_options(CLI::App& app, ds4::quantize::ConvertOptions& options, Recipes&
       ->type_name("PATTERN=FORMAT")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("-o,--out", options.output, "GGUF file to write")->type_name("FILE");
+  app.add_option("-o,--out", options.output, "GGUF file to write the model to; not needed with --mtp-out")
+      ->type_name("FILE");
   app.add_option("--mtp-out", options.mtp_output,
-                 "GGUF file to write the MTP block of a checkpoint to (default: left out)")
+                 "GGUF file to write the MTP block to (default: left out, or left where a GGUF file has it)")
       ->type_name("FILE");
   app.add_option("--name", options.name, "general.name of the model (default: that of the variant or file)")
       ->type_name("NAME");
@@ -200,6 +178,7 @@ void add_options(CLI::App& app, ds4::quantize::ConvertOptions& options, Recipes&
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "splice") return ds4::quantize::run_splice(argc - 1, argv + 1);
   CLI::App app("Converts DeepSeek V4 models to GGUF files of any number format.", "ds4-quantize");
   ds4::quantize::ConvertOptions options;
   Recipes recipes;
@@ -210,8 +189,8 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : exit_usage;
   }
-  if (options.output.empty() && !options.dry_run) {
-    print(stderr, "ds4-quantize: --out is required\n");
+  if (options.output.empty() && options.mtp_output.empty() && !options.dry_run) {
+    print(stderr, "ds4-quantize: --out is required, or --mtp-out\n");
     return exit_usage;
   }
   if (!options.mtp_output.empty() && same_file(options.mtp_output, options.output)) {
@@ -220,8 +199,8 @@ int main(int argc, char** argv) {
   }
   const auto recipe = read_recipe(recipes);
   if (!recipe) return exit_usage;
-  install_signal_handlers();
-  options.cancelled = [] { return stop_signal != 0; };
+  ds4::quantize::install_stop_signals();
+  options.cancelled = ds4::quantize::stop_requested;
   options.recipe = *recipe;
   ProgressLine line;
   if (isatty(STDERR_FILENO))

@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "copy_gguf.hpp"
 #include "fingerprint.hpp"
 
 namespace ds4::quantize {
@@ -99,16 +100,17 @@ void add_general_metadata(std::string_view architecture, std::string_view name, 
   writer.add_string("general.name", name);
 }
 
-void copy_metadata(const format::GgufFile& file, const model::ModelShape& shape, std::string_view name,
+void copy_metadata(const format::GgufFile& file, const model::ModelShape* shape, std::string_view name,
                    GgufWriter& writer) {
   constexpr std::string_view name_key = "general.name";
-  for (const auto& [key, value] : file.metadata()) {
-    if (key.starts_with("quantize.") || key.starts_with("split.")) continue;
-    if (key == name_key && !name.empty()) continue;
-    writer.add_value(key, value);
-  }
+  copy_keys(
+      file,
+      [&](std::string_view key) {
+        return key.starts_with("quantize.") || (key == name_key && !name.empty());
+      },
+      writer);
   if (!name.empty()) writer.add_string(name_key, name);
-  add_shape(shape, [&](std::string_view key) { return file.find(key) == nullptr; }, writer);
+  if (shape) add_shape(*shape, [&](std::string_view key) { return file.find(key) == nullptr; }, writer);
 }
 
 void add_quantize_metadata(const Origin& origin, GgufWriter& writer) {

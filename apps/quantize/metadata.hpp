@@ -19,9 +19,9 @@ void add_shape_metadata(const model::ModelShape& shape, format::GgufWriter& writ
 void add_tokenizer_metadata(const CheckpointConfig& config, const CheckpointTokenizer& tokenizer,
                             format::GgufWriter& writer);
 
-/// Everything but what says how `file` was made; `name` (if not empty) in place of general.name. Keys of the
-/// shape that the file leaves out are added.
-void copy_metadata(const format::GgufFile& file, const model::ModelShape& shape, std::string_view name,
+/// Everything but what says how `file` was made; `name` (if not empty) in place of general.name. Keys of
+/// `shape` (null for a drafter, which has none) that the file leaves out are added.
+void copy_metadata(const format::GgufFile& file, const model::ModelShape* shape, std::string_view name,
                    format::GgufWriter& writer);
 
 /// What a file is made with.
