@@ -90,6 +90,21 @@ constexpr auto own_rows = std::to_array<Row>({
     {Section::diagnostics, "", "--perplexity-file", "FILE",
      "score the raw text of a file: the first 32 tokens are given, at most --tokens scored",
      [](Options& o, const std::string& v) { return set_path(o.perplexity_path, "--perplexity-file", v); }},
+    {Section::diagnostics, "", "--imatrix-dataset", "FILE",
+     "evaluate the prompts of a calibration file and write what the experts were multiplied with;\n"
+     "with --raw-prompt special tokens spelled in it count",
+     [](Options& o, const std::string& v) { return set_path(o.imatrix_dataset_path, "--imatrix-dataset", v); }},
+    {Section::diagnostics, "", "--imatrix-out", "FILE", "importance file to write (for ds4-quantize --imatrix)",
+     [](Options& o, const std::string& v) { return set_path(o.imatrix_out_path, "--imatrix-out", v); }},
+    {Section::diagnostics, "", "--imatrix-max-prompts", "N", "stop after N prompts [all]",
+     [](Options& o, const std::string& v) { return set_integer(o.imatrix_max_prompts, "--imatrix-max-prompts", v); }},
+    {Section::diagnostics, "", "--imatrix-max-tokens", "N", "stop after N tokens [all]",
+     [](Options& o, const std::string& v) { return set_integer(o.imatrix_max_tokens, "--imatrix-max-tokens", v); }},
+    {Section::diagnostics, "", "--imatrix-min-expert-samples", "N",
+     "fill experts that saw fewer than N tokens up with the average token of their layer [0]",
+     [](Options& o, const std::string& v) {
+       return set_integer(o.imatrix_min_expert_samples, "--imatrix-min-expert-samples", v, 0);
+     }},
     {Section::diagnostics, "", "--version", nullptr, "show the version",
      [](Options& o, const std::string&) { o.version = true; return Result<void>(); }},
 });
@@ -97,6 +112,25 @@ constexpr auto own_rows = std::to_array<Row>({
 
 constexpr auto rows = join_rows(program_rows<Options, Section>, drafter_rows<Options, Section>,
                                 steering_rows<Options, Section>, own_rows);
+
+Result<void> check_importance(const Options& o) {
+  const bool limits = o.imatrix_max_prompts != largest_integer || o.imatrix_max_tokens != largest_integer ||
+                      o.imatrix_min_expert_samples != 0;
+  if (o.imatrix_dataset_path.empty() && o.imatrix_out_path.empty() && !limits) return {};
+  if (o.imatrix_dataset_path.empty() || o.imatrix_out_path.empty()) {
+    return fail(ErrorCode::invalid_argument, "--imatrix-dataset and --imatrix-out go together: {} is missing",
+                o.imatrix_dataset_path.empty() ? "--imatrix-dataset" : "--imatrix-out");
+  }
+  const bool other = o.prompt_source != PromptSource::none || o.inspect || o.memory || o.dump_tokens ||
+                     !o.dump_logits_path.empty() || !o.dump_logprobs_path.empty() ||
+                     !o.perplexity_path.empty();
+  if (other) {
+    return fail(
+        ErrorCode::invalid_argument,
+        "--imatrix-dataset takes its prompts from the file: no other prompt and no diagnostic goes with it");
+  }
+  return {};
+}
 
 /// Combinations that make no sense.
 Result<void> check_combinations(const Options& o) {
@@ -106,6 +140,7 @@ Result<void> check_combinations(const Options& o) {
                 "--perplexity-file takes its text from the file: leave the prompt out");
   }
   DS4_TRY(steering_scales(o));
+  DS4_TRY(check_importance(o));
   if (o.raw_prompt && !o.tools_path.empty()) {
     return fail(ErrorCode::invalid_argument,
                 "--raw-prompt adds nothing to the prompt, so --tools has no place");

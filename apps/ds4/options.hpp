@@ -38,6 +38,12 @@ struct Options : ProgramOptions {
   std::string dump_logprobs_path;
   size_t logprobs_top_k = 20;
   std::string perplexity_path;
+
+  std::string imatrix_dataset_path;  // calibration file; empty: none is collected
+  std::string imatrix_out_path;
+  size_t imatrix_max_prompts = largest_integer;
+  size_t imatrix_max_tokens = largest_integer;
+  uint64_t imatrix_min_expert_samples = 0;
 };
 
 /// Reads the arguments after the program name by the rules of read_arguments, except that there is one prompt

@@ -14,6 +14,7 @@
 #include "ds4/engine.hpp"
 #include "ds4/version.hpp"
 #include "generate.hpp"
+#include "importance.hpp"
 #include "options.hpp"
 #include "prompt.hpp"
 #include "repl.hpp"
@@ -119,6 +120,17 @@ int run_with_engine(const Options& options, const std::string& path, const std::
   return run_one_shot(options, *engine, *session, tokens);
 }
 
+int run_importance(const Options& options, const std::string& path) {
+  const auto dataset = read_file(options.imatrix_dataset_path);
+  if (!dataset) return failure(dataset.error());
+  const auto engine = open_engine(options, path);
+  if (!engine) return failure(engine.error());
+  set_interrupt_mode(OnInterrupt::stop);  // the temporary file must not stay
+  say(context_sentence(*engine, options.context_tokens));
+  const auto line = collect_importance(options, *dataset, *engine);
+  return line ? print(*line) : failure(line.error());
+}
+
 Result<std::vector<std::string>> read_tools(const Options& options) {
   if (options.tools_path.empty()) return std::vector<std::string>();
   DS4_ASSIGN(const std::string text, read_file(options.tools_path));
@@ -128,8 +140,9 @@ Result<std::vector<std::string>> read_tools(const Options& options) {
 int run(const Options& options) {
   std::optional<std::string> prompt;
   const bool describes = options.inspect || options.memory;
+  const bool collects = !options.imatrix_dataset_path.empty();
   const bool needs_prompt = options.dump_tokens || (wants_dump(options) && !describes);
-  if (options.dump_tokens || (!describes && options.perplexity_path.empty())) {
+  if (options.dump_tokens || (!describes && !collects && options.perplexity_path.empty())) {
     auto read = read_prompt(options);
     if (!read) return usage_failure(read.error());
     prompt = std::move(*read);
@@ -145,6 +158,7 @@ int run(const Options& options) {
   if (model->bundled)
     say(fmt::format("using the small bundled model {}; name another one with -m", model->path));
 
+  if (collects) return run_importance(options, model->path);
   if (options.dump_tokens) {
     const auto text = dump_tokens(model->path, *prompt);
     if (!text) return failure(text.error());

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ds4/error.hpp"
+#include "ds4/expert_inputs.hpp"
 #include "ds4/memory.hpp"
 #include "ds4/session.hpp"
 #include "ds4/tokenizer.hpp"
@@ -78,6 +79,10 @@ class Engine {
 
   /// A conversation state of at most `context` tokens. Memory grows with use, not with `context`.
   Result<Session> create_session(uint64_t context) const;
+
+  /// Sums of zero for every expert: 8 * (width + expert width) bytes each. Errors: out_of_memory,
+  /// unsupported.
+  Result<ExpertInputs> create_expert_inputs() const;
 
   /// Appends a token to each of 1 to max_batch_rows different sessions of this engine in one pass that reads
   /// the weights once. Each gets the bits that its eval() would give, whoever else takes part. The results

@@ -29,6 +29,8 @@ class Snapshot {
   std::shared_ptr<const struct SnapshotImpl> impl_;
 };
 
+class ExpertInputs;
+
 struct SyncOptions {
   /// Called with (tokens done, tokens in all) counted from position 0; finer than chunks, from the calling
   /// thread.
@@ -39,6 +41,10 @@ struct SyncOptions {
   /// prompt that another prompt may share. Prefill stops at each, so pieces get smaller. In what is reused
   /// only positions where a state happens to be kept count; others are passed over.
   std::vector<size_t> keep_anchors;
+  /// Of the same engine: gets the inputs of the experts for every token that is evaluated (not for what is
+  /// reused). After an error its sums are of no use. One call at a time. invalid_argument for one of another
+  /// engine.
+  ExpertInputs* expert_inputs = nullptr;
 };
 
 /// The most positions that keep_anchor() holds in one session.

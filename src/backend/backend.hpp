@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ds4/error.hpp"
+#include "ds4/expert_inputs.hpp"
 #include "ds4/sampling.hpp"
 #include "ds4/steering.hpp"
 #include "ds4/token.hpp"
@@ -53,11 +54,18 @@ struct Capture {
   std::vector<float> values;  // out: [layers][rows][d]
 };
 
+/// Running sums of the inputs of the routed experts, in the backend's memory.
+class ExpertInputs {
+ public:
+  virtual ~ExpertInputs() = default;
+};
+
 /// How a long call reports and is stopped. Both are called from the calling thread, between layers.
 struct EvalControl {
   std::function<void(double)> on_progress;  // fraction of this call's work done, 0..1
   std::function<bool()> cancelled;
   Capture* capture = nullptr;
+  ExpertInputs* expert_inputs = nullptr;  // the call's tokens are added; of no use after an error
 };
 
 /// One row of a decode batch.
@@ -135,6 +143,12 @@ class Backend {
   virtual Result<std::shared_ptr<const StateImage>> snapshot(const Sequence& sequence) const = 0;
   virtual Result<void> restore(Sequence& sequence, const StateImage& image) const = 0;
 
+  /// Sums of zero, for prefill() to add to, and a copy of them. The sums are F64, over the tokens of a
+  /// sequence in order, so that they depend neither on threads nor on how a text is cut into calls, as far as
+  /// the activations do not. unsupported unless a backend says otherwise.
+  virtual Result<std::unique_ptr<ExpertInputs>> create_expert_inputs() const;
+  virtual Result<ExpertInputSums> read(const ExpertInputs& inputs) const;
+
   /// Measures how fast the memory that holds the weights can be read, in bytes per second; takes less than a
   /// second. unsupported unless a backend says otherwise.
   virtual Result<double> measure_read_bandwidth() const;
@@ -142,6 +156,14 @@ class Backend {
 
 inline Result<double> Backend::measure_read_bandwidth() const {
   return Error{ErrorCode::unsupported, "this backend cannot measure its memory"};
+}
+
+inline Result<std::unique_ptr<ExpertInputs>> Backend::create_expert_inputs() const {
+  return Error{ErrorCode::unsupported, "this backend cannot collect the inputs of experts"};
+}
+
+inline Result<ExpertInputSums> Backend::read(const ExpertInputs&) const {
+  return Error{ErrorCode::unsupported, "this backend cannot collect the inputs of experts"};
 }
 
 /// The most sequences one decode call takes.

@@ -58,6 +58,9 @@ Result<void> Session::Impl::extend_chunk(std::span<const Token> chunk, size_t to
   const size_t begin = tokens.size();
   backend::EvalControl control;
   control.cancelled = options.cancelled;
+  if (options.expert_inputs != nullptr) {
+    DS4_ASSIGN(control.expert_inputs, expert_inputs(*options.expert_inputs));
+  }
   if (options.on_progress) {
     control.on_progress = [&](double fraction) {
       options.on_progress(begin + static_cast<size_t>(fraction * static_cast<double>(chunk.size())), total);

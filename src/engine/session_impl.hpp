@@ -31,6 +31,8 @@ struct Session::Impl {
       : engine(std::move(owner)), sequence(std::move(state)), context(max_tokens) {}
 
   Result<void> check_prompt(std::span<const Token> prompt) const;
+  /// The backend's part of `inputs`; invalid_argument if they are another engine's.
+  Result<backend::ExpertInputs*> expert_inputs(ExpertInputs& inputs) const;
   /// not_finite if there are logits, and no token can be chosen from them.
   Result<void> check_finite() const;
   /// Evaluates one chunk of a text of `total` tokens; the logits of its last `logit_rows` tokens go to

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <compare>
 #include <cstring>
 #include <limits>
 
@@ -78,6 +81,33 @@ Result<void> read_entry(Reader& reader, const std::string& path, Imatrix& imatri
   return {};
 }
 
+/// Entries of routed experts come first, by layer as gate, up, down, as the original writes them; others
+/// follow by name.
+struct FilePlace {
+  uint64_t layer = std::numeric_limits<uint64_t>::max();
+  size_t matrix = 0;
+  std::string_view name;
+
+  auto operator<=>(const FilePlace&) const = default;
+};
+
+FilePlace place_of(std::string_view name) {
+  constexpr std::string_view prefix = "blk.", matrices[] = {"gate", "up", "down"};
+  FilePlace place{.name = name};
+  if (!name.starts_with(prefix)) return place;
+  uint64_t layer = 0;
+  const std::string_view numbered = name.substr(prefix.size());
+  const auto [end, error] = std::from_chars(numbered.data(), numbered.data() + numbered.size(), layer);
+  if (error != std::errc()) return place;
+  const std::string_view rest = numbered.substr(static_cast<size_t>(end - numbered.data()));
+  for (size_t i = 0; i < std::size(matrices); ++i) {
+    if (rest != fmt::format(".ffn_{}_exps.weight", matrices[i])) continue;
+    place.layer = layer;
+    place.matrix = i;
+  }
+  return place;
+}
+
 void append_integer(std::string& out, int32_t value) {
   char bytes[sizeof value];
   std::memcpy(bytes, &value, sizeof value);
@@ -138,7 +168,13 @@ Result<std::string> serialize_imatrix(const Imatrix& imatrix) {
   std::string out;
   if (imatrix.entries.size() > most) return fail(ErrorCode::invalid_argument, "too many importance entries");
   append_integer(out, static_cast<int32_t>(imatrix.entries.size()));
-  for (const auto& [name, values] : imatrix.entries) {
+  std::vector<FilePlace> places;
+  places.reserve(imatrix.entries.size());
+  for (const auto& [name, values] : imatrix.entries) places.push_back(place_of(name));
+  std::sort(places.begin(), places.end());
+  for (const FilePlace& place : places) {
+    const std::string_view name = place.name;
+    const std::vector<float>& values = imatrix.entries.find(name)->second;
     if (name.empty() || name.size() > kLongestName || values.empty() || values.size() > most)
       return fail(ErrorCode::invalid_argument, "importance of {} with {} values cannot be written",
                   quote(name), values.size());

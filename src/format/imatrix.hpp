@@ -32,7 +32,8 @@ struct Imatrix {
 Result<Imatrix> read_imatrix(const std::string& path);
 Result<Imatrix> parse_imatrix(std::span<const std::byte> bytes, const std::string& path);
 
-/// The bytes of a file with `imatrix`, entries in order of their names.
+/// The bytes of a file with `imatrix`: for each layer gate, up and down of its experts, then other entries by
+/// name.
 Result<std::string> serialize_imatrix(const Imatrix& imatrix);
 
 }  // namespace ds4::format

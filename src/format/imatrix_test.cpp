@@ -62,6 +62,31 @@ TEST(Imatrix, RoundTrip) {
   }
 }
 
+// The bytes by hand from docs/formats.md §10, in the order in which the original writes entries.
+TEST(Imatrix, WritesTheBytesOfTheFormat) {
+  Imatrix imatrix;
+  imatrix.entries = {{"blk.10.ffn_down_exps.weight", {1}}, {"blk.2.ffn_down_exps.weight", {2, 3}},
+                     {"blk.2.ffn_gate_exps.weight", {4}},  {"blk.2.ffn_up_exps.weight", {0.5f}},
+                     {"blk.10.ffn_up_exps.weight", {5}},   {"blk.1.attn_kv.weight", {6}}};
+  imatrix.chunks = 3;
+  imatrix.dataset = "c.txt";
+  const auto bytes = serialize_imatrix(imatrix);
+  ASSERT_TRUE(bytes);
+  using namespace std::string_literals;
+  const std::string one = "\x01\0\0\0"s, float_one = "\0\0\x80\x3f"s;
+  EXPECT_EQ(*bytes,
+            "\x06\0\0\0"s  //
+            "\x1a\0\0\0blk.2.ffn_gate_exps.weight"s +
+                one + one + "\0\0\x80\x40"s +                                           //
+                "\x18\0\0\0blk.2.ffn_up_exps.weight"s + one + one + "\0\0\0\x3f"s +     //
+                "\x1a\0\0\0blk.2.ffn_down_exps.weight"s + one + "\x02\0\0\0"s +         //
+                "\0\0\0\x40\0\0\x40\x40"s +                                             //
+                "\x19\0\0\0blk.10.ffn_up_exps.weight"s + one + one + "\0\0\xa0\x40"s +  //
+                "\x1b\0\0\0blk.10.ffn_down_exps.weight"s + one + one + float_one +      //
+                "\x14\0\0\0blk.1.attn_kv.weight"s + one + one + "\0\0\xc0\x40"s +       //
+                "\x03\0\0\0\x05\0\0\0c.txt"s);
+}
+
 TEST(Imatrix, FindsExpertsByNameOrSlice) {
   Imatrix imatrix;
   imatrix.entries = {

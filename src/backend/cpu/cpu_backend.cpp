@@ -63,6 +63,22 @@ class CpuStateImage final : public backend::StateImage {
   KeptLogits logits;
 };
 
+class CpuExpertInputs final : public backend::ExpertInputs {
+ public:
+  explicit CpuExpertInputs(const model::ModelShape& shape) {
+    const size_t experts = size_t{shape.layers} * shape.experts;
+    sums.layers = shape.layers;
+    sums.experts = shape.experts;
+    sums.width = shape.width;
+    sums.expert_width = shape.expert_width;
+    sums.gate_up.resize(experts * shape.width);
+    sums.down.resize(experts * shape.expert_width);
+    sums.tokens.resize(experts);
+  }
+
+  ExpertInputSums sums;
+};
+
 class CpuBackend final : public backend::Backend {
  public:
   CpuBackend(model::ModelShape shape, const model::ModelWeights& weights, const model::MtpWeights* mtp,
@@ -193,6 +209,23 @@ class CpuBackend final : public backend::Backend {
     }
   }
 
+  Result<std::unique_ptr<backend::ExpertInputs>> create_expert_inputs() const override {
+    try {
+      return std::unique_ptr<backend::ExpertInputs>(new CpuExpertInputs(shape_));
+    } catch (const std::bad_alloc&) {
+      return out_of_memory("the inputs of experts");
+    }
+  }
+
+  Result<ExpertInputSums> read(const backend::ExpertInputs& inputs) const override {
+    const std::lock_guard lock(mutex_);
+    try {
+      return static_cast<const CpuExpertInputs&>(inputs).sums;
+    } catch (const std::bad_alloc&) {
+      return out_of_memory("a copy of the inputs of experts");
+    }
+  }
+
   Result<double> measure_read_bandwidth() const override {
     const std::lock_guard lock(mutex_);
     try {
@@ -248,6 +281,8 @@ class CpuBackend final : public backend::Backend {
   bool run(const Batch& batch, const backend::EvalControl& control) const {
     ForwardContext forward = context();
     forward.capture = control.capture;
+    if (control.expert_inputs != nullptr)
+      forward.expert_inputs = &static_cast<CpuExpertInputs*>(control.expert_inputs)->sums;
     for (const Segment& segment : batch.segments) {
       if (segment.start == 0) *segment.state = empty_state();
     }

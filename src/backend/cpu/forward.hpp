@@ -39,6 +39,7 @@ struct ForwardContext {
   ForwardObserver* observer = nullptr;
   std::span<const float> directions;    // [layers][d]: what steering removes; may be empty
   backend::Capture* capture = nullptr;  // its values have their final size
+  ExpertInputSums* expert_inputs = nullptr;
 };
 
 /// Rotation angles of the batch's positions. First step of every pass.

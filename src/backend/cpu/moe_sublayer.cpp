@@ -89,6 +89,29 @@ void expert_mid(const ForwardContext& context, const Layer& layer, size_t first,
   s.check_memory();
 }
 
+// Adds what the experts [first, last) were multiplied with to the sums, token after token.
+void add_inputs(const ForwardContext& context, size_t index, size_t first, size_t last) {
+  if (context.expert_inputs == nullptr || index >= context.shape.layers) return;  // the drafter's layer
+  const Scratch& s = context.scratch;
+  ExpertInputSums& sums = *context.expert_inputs;
+  const size_t d = context.shape.width, width = context.shape.expert_width;
+  const size_t first_slot = s.expert_begin[first];
+  context.pool.parallel_for(last - first, 1, [&](size_t begin, size_t end, unsigned) {
+    for (size_t e = first + begin; e < first + end; ++e) {
+      const size_t expert = index * context.shape.experts + e;
+      double* gate_up = sums.gate_up.data() + expert * d;
+      double* down = sums.down.data() + expert * width;
+      for (size_t slot = s.expert_begin[e]; slot < s.expert_begin[e + 1]; ++slot) {
+        const float* x = s.normed.data() + s.slot_token[slot] * d;
+        const float* mid = s.mid_rows.data() + (slot - first_slot) * width;
+        for (size_t i = 0; i < d; ++i) gate_up[i] += double{x[i]} * x[i];
+        for (size_t i = 0; i < width; ++i) down[i] += double{mid[i]} * mid[i];
+      }
+      sums.tokens[expert] += s.expert_begin[e + 1] - s.expert_begin[e];
+    }
+  });
+}
+
 // Adds the experts' outputs to the sublayer's, in ascending order of experts for every token.
 void expert_down(const ForwardContext& context, const Layer& layer, size_t first, size_t last) {
   Scratch& s = context.scratch;
@@ -117,7 +140,7 @@ void expert_down(const ForwardContext& context, const Layer& layer, size_t first
   s.check_memory();
 }
 
-void routed_experts(const ForwardContext& context, const Layer& layer, size_t count) {
+void routed_experts(const ForwardContext& context, const Layer& layer, size_t index, size_t count) {
   Scratch& s = context.scratch;
   const size_t experts = context.shape.experts, width = context.shape.expert_width;
   if (!s.x.prepare(layer.gate_experts.type, context.pool) ||
@@ -138,6 +161,7 @@ void routed_experts(const ForwardContext& context, const Layer& layer, size_t co
     uint32_t* row = s.slot_row.grow(slots);
     std::iota(row, row + slots, 0u);
     expert_mid(context, layer, first, last);
+    add_inputs(context, index, first, last);
     s.mid.assign(s.mid_rows.data(), slots, width, width);
     if (!s.mid.prepare(layer.down_experts.type, context.pool)) throw std::bad_alloc();
     expert_down(context, layer, first, last);
@@ -173,7 +197,7 @@ void moe_sublayer(const ForwardContext& context, const Layer& layer, size_t inde
   group_by_expert(context, count);
   float* out = context.scratch.sublayer.grow(count * context.shape.width);
   std::fill(out, out + count * context.shape.width, 0.0f);
-  routed_experts(context, layer, count);
+  routed_experts(context, layer, index, count);
   shared_expert(context, layer, count);
 }
 

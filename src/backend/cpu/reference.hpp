@@ -236,6 +236,7 @@ Route<T> weigh_experts(const T* probability, std::vector<uint32_t> experts, T fa
   T sum = 0;
   for (uint32_t e : experts) sum += probability[e];
   std::vector<T> weights;
+  weights.reserve(experts.size());
   for (uint32_t e : experts) weights.push_back(probability[e] / std::max(sum, T(0x1p-14)) * factor);
   return {std::move(experts), std::move(weights)};
 }
