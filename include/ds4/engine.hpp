@@ -12,6 +12,7 @@
 #include "ds4/expert_inputs.hpp"
 #include "ds4/memory.hpp"
 #include "ds4/session.hpp"
+#include "ds4/state.hpp"
 #include "ds4/tokenizer.hpp"
 
 namespace ds4 {
@@ -83,6 +84,17 @@ class Engine {
   /// Sums of zero for every expert: 8 * (width + expert width) bytes each. Errors: out_of_memory,
   /// unsupported.
   Result<ExpertInputs> create_expert_inputs() const;
+
+  /// The pieces of a session's state as bytes.
+  const StateLayout& state_layout() const;
+  /// 32 hexadecimal digits that say for which engines such bytes hold: equal for another backend, other
+  /// threads or chunks, but not for another model, drafter, steering file, exact_activations or layout.
+  /// Weights are sampled, which reads up to 12 KiB of each tensor. Errors: out_of_memory.
+  Result<std::string> fingerprint() const;
+  /// Begins a session of `context` tokens from the bytes that a snapshot of `tokens` was exported as. Errors:
+  /// as for create_session(); invalid_argument for no tokens or one outside the vocabulary; context_full if
+  /// they are more than `context`.
+  Result<StateImport> import_state(std::span<const Token> tokens, uint64_t context) const;
 
   /// Appends a token to each of 1 to max_batch_rows different sessions of this engine in one pass that reads
   /// the weights once. Each gets the bits that its eval() would give, whoever else takes part. The results

@@ -23,6 +23,14 @@ class Snapshot {
  public:
   size_t size_bytes() const;
   size_t tokens() const;
+  std::span<const Token> token_ids() const;
+
+  /// Writes the state as bytes (ds4/state.hpp): a block of those that the tokens fill, and what else is
+  /// needed to go on. Any thread, also while the session goes on. Errors: invalid_argument for another block,
+  /// for room of another size than the engine's StateLayout says, for an empty snapshot, or if the engine is
+  /// gone; out_of_memory.
+  Result<void> export_block(size_t block, std::span<std::byte> out) const;
+  Result<void> export_frontier(std::span<std::byte> out) const;
 
  private:
   friend class Session;
@@ -151,6 +159,9 @@ class Session {
   Result<Session> fork(size_t position) const;
 
   Result<Snapshot> snapshot() const;
+  /// The state after the first `position` tokens, where one is kept (nearest_reachable(position) ==
+  /// position); costs nothing. no_state otherwise.
+  Result<Snapshot> snapshot(size_t position) const;
   Result<void> restore(const Snapshot& snapshot);
 
   /// Bytes of state held now.
@@ -161,6 +172,7 @@ class Session {
 
  private:
   friend class Engine;
+  friend class StateImport;
   struct Impl;
   explicit Session(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;

@@ -15,6 +15,7 @@
 #include "ds4/error.hpp"
 #include "ds4/expert_inputs.hpp"
 #include "ds4/sampling.hpp"
+#include "ds4/state.hpp"
 #include "ds4/steering.hpp"
 #include "ds4/token.hpp"
 #include "sampling/logit_summary.hpp"
@@ -123,8 +124,8 @@ class Backend {
 
   /// Takes back the last `count` tokens: what follows is what would have followed had they never been
   /// evaluated. invalid_argument, changing nothing, where the sequence was once more than max_decode_rows
-  /// tokens longer than it would become. Of the logits that stay with the
-  /// sequence, those of tokens before remain.
+  /// tokens longer than it would become, or would become shorter than it was imported. Of the logits that
+  /// stay with the sequence, those of tokens before remain.
   virtual Result<void> retract(Sequence& sequence, size_t count) const = 0;
 
   /// Copies the logits after the sequence's last token to `out` [V].
@@ -149,10 +150,30 @@ class Backend {
   virtual Result<std::unique_ptr<ExpertInputs>> create_expert_inputs() const;
   virtual Result<ExpertInputSums> read(const ExpertInputs& inputs) const;
 
+  /// Copies rows, bit for bit, of a block or frontier of the state to `out`, of parts.bytes bytes. Any
+  /// thread, also while sequences are computed, which wait for none of it or for a small piece. Errors:
+  /// invalid_argument if the image does not hold what the parts name; unsupported.
+  virtual Result<void> export_state(const StateImage& image, const StateParts& parts,
+                                    std::span<std::byte> out) const;
+  /// Appends a block, or the frontier, to a sequence whose position is 0 and to which all blocks before were
+  /// imported; the frontier makes it a sequence of parts.position tokens with logits. Nothing in `bytes` is
+  /// trusted. Threads as for export_state(), but one at a time for a sequence. Errors: invalid_argument,
+  /// unsupported; after any other error the sequence is to be cleared.
+  virtual Result<void> import_state(Sequence& sequence, const StateParts& parts,
+                                    std::span<const std::byte> bytes) const;
+
   /// Measures how fast the memory that holds the weights can be read, in bytes per second; takes less than a
   /// second. unsupported unless a backend says otherwise.
   virtual Result<double> measure_read_bandwidth() const;
 };
+
+inline Result<void> Backend::export_state(const StateImage&, const StateParts&, std::span<std::byte>) const {
+  return Error{ErrorCode::unsupported, "this backend cannot write its state as bytes"};
+}
+
+inline Result<void> Backend::import_state(Sequence&, const StateParts&, std::span<const std::byte>) const {
+  return Error{ErrorCode::unsupported, "this backend cannot read its state from bytes"};
+}
 
 inline Result<double> Backend::measure_read_bandwidth() const {
   return Error{ErrorCode::unsupported, "this backend cannot measure its memory"};

@@ -54,6 +54,45 @@ inline Result<void> prepare_capture(Capture* capture, size_t tokens, size_t laye
   return {};
 }
 
+inline Result<void> check_parts(const StateParts& parts, size_t bytes, const model::ModelShape& shape) {
+  if (parts.layers.size() == shape.layers && bytes == parts.bytes) return {};
+  return fail(ErrorCode::invalid_argument,
+              "{} bytes do not fit a part of the state, which has {} in {} layers", bytes, parts.bytes,
+              parts.layers.size());
+}
+
+/// The image holds the parts, and they fill the room of `bytes`.
+inline Result<void> check_export(const StateImage& image, const StateParts& parts, size_t bytes,
+                                 const model::ModelShape& shape) {
+  DS4_TRY(check_parts(parts, bytes, shape));
+  const uint64_t position = image.position();
+  if (parts.is_frontier() ? parts.position == position : parts.position <= position) return {};
+  return fail(ErrorCode::invalid_argument, "the state after {} tokens cannot be taken from one of {}",
+              parts.position, position);
+}
+
+/// The sequence holds nothing but perhaps imported blocks.
+inline Result<void> check_import(const Sequence& sequence, const StateParts& parts, size_t bytes,
+                                 const model::ModelShape& shape) {
+  DS4_TRY(check_parts(parts, bytes, shape));
+  if (parts.position > shape.max_context) {
+    return fail(ErrorCode::context_full, "a state of {} tokens is more than the {} that the model declares",
+                parts.position, shape.max_context);
+  }
+  if (sequence.position() == 0) return {};
+  return fail(ErrorCode::invalid_argument, "state cannot be imported into a sequence that has {} tokens",
+              sequence.position());
+}
+
+inline Error no_logits(uint64_t position) {
+  return fail(ErrorCode::invalid_argument, "there are no logits at position {}", position);
+}
+
+inline Error out_of_order(uint64_t position) {
+  return fail(ErrorCode::invalid_argument,
+              "the state up to token {} does not follow what was imported before", position);
+}
+
 inline Error cannot_retract(size_t count, uint64_t position) {
   return fail(ErrorCode::invalid_argument, "cannot take back {} of {} tokens: only the newest {} can be",
               count, position, max_decode_rows);
@@ -101,8 +140,7 @@ inline Result<void> check_verify(const Sequence& sequence, std::span<const Token
 
 inline Result<void> check_has_logits(const Sequence& sequence, size_t behind = 0) {
   if (sequence.logit_summary(behind) != nullptr) return {};
-  return fail(ErrorCode::invalid_argument, "there are no logits at position {}",
-              sequence.position() - std::min(behind, sequence.position()));
+  return no_logits(sequence.position() - std::min(behind, sequence.position()));
 }
 
 /// A token can be chosen from the logits after `position` tokens.

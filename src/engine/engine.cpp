@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "base/out_of_memory.hpp"
 #include "engine/engine_impl.hpp"
+#include "engine/fingerprint.hpp"
 #include "engine/session_impl.hpp"
 #include "model/shape.hpp"
 #include "model/weights.hpp"
@@ -173,7 +174,10 @@ Result<EngineImpl> load(const EngineOptions& options, const BackendWrapper& wrap
                     std::move(backend),
                     std::move(info),
                     options.prefill_chunk,
-                    model::DecodeTraffic(shape, weights)};
+                    model::DecodeTraffic(shape, weights),
+                    StateLayout(shape.ratios, shape.width, shape.vocabulary, drafter.weights.has_value()),
+                    digest_directions(directions),
+                    options.exact_activations};
 }
 
 }  // namespace

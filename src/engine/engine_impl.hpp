@@ -22,6 +22,9 @@ struct EngineImpl {
   ModelInfo info;
   uint32_t prefill_chunk = 0;
   model::DecodeTraffic traffic;
+  StateLayout state_layout;
+  std::string steering_digest;  // digest_directions()
+  bool exact_activations = false;
 };
 
 /// Makes another backend of the one that was opened.

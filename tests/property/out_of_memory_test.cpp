@@ -242,5 +242,33 @@ TEST_F(OutOfMemoryTest, KeptStates) {
             });
 }
 
+TEST_F(OutOfMemoryTest, StatesAsBytes) {
+  const auto prompt = random_tokens(130, 4);
+  const StateLayout& layout = engine.state_layout();
+  std::vector<std::byte> block(layout.block_bytes()), frontier(layout.frontier_bytes(prompt.size()));
+  must(session.sync(prompt));
+  const Snapshot snapshot = must(session.snapshot());
+  fail_each(nothing, [&] { return session.snapshot(130); }, nothing);
+  fail_each(nothing, [&] { return snapshot.export_block(0, block); }, nothing);
+  fail_each(nothing, [&] { return snapshot.export_frontier(frontier); }, nothing);
+  fail_each(nothing, [&] { return engine.fingerprint(); }, nothing);
+  std::optional<StateImport> import;
+  const auto import_whole = [&]() -> Result<Session> {
+    auto begun = engine.import_state(prompt, 500);
+    if (!begun) return begun.error();
+    import.emplace(std::move(*begun));
+    if (auto done = import->add_block(block); !done) return done.error();
+    return import->finish(frontier);
+  };
+  fail_each([&] { import.reset(); }, import_whole,
+            [&] {  // an import that failed is over
+              if (import) {
+                EXPECT_FALSE(import->finish(frontier));
+              }
+            });
+  Session copy = must(import_whole());
+  EXPECT_EQ(logits_of(copy), expected(prompt));
+}
+
 }  // namespace
 }  // namespace ds4

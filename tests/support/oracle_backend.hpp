@@ -71,6 +71,14 @@ class OracleBackend final : public backend::Backend {
   Result<void> restore(backend::Sequence& sequence, const backend::StateImage& image) const override {
     return inner_->restore(sequence, image);
   }
+  Result<void> export_state(const backend::StateImage& image, const StateParts& parts,
+                            std::span<std::byte> out) const override {
+    return inner_->export_state(image, parts, out);
+  }
+  Result<void> import_state(backend::Sequence& sequence, const StateParts& parts,
+                            std::span<const std::byte> bytes) const override {
+    return inner_->import_state(sequence, parts, bytes);
+  }
 
   Result<std::vector<backend::Draft>> draft(const backend::Sequence& sequence,
                                             const backend::DraftRequest& request) const override {

@@ -1,6 +1,7 @@
 #include "support/scripted_backend.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -46,6 +47,7 @@ struct ScriptedSequence : backend::Sequence {
   size_t state_bytes() const override { return 1000 + tokens.size() * 100; }
   void clear() override {
     tokens.clear();
+    imported.clear();
     summaries.clear();
   }
   const sampling::LogitSummary* logit_summary(size_t behind) const override {
@@ -53,6 +55,7 @@ struct ScriptedSequence : backend::Sequence {
   }
 
   std::vector<Token> tokens;
+  std::vector<Token> imported;                    // of blocks, until the frontier comes
   std::vector<sampling::LogitSummary> summaries;  // after the last tokens
   std::shared_ptr<std::atomic<size_t>> all_tokens;
   size_t counted = 0;
@@ -162,7 +165,40 @@ class ScriptedBackend : public backend::Backend {
     return {};
   }
 
+  // The tokens stand in for rows: those of a block in its first bytes, the rest in the frontier's first
+  // window.
+  Result<void> export_state(const StateImage& image, const StateParts& parts,
+                            std::span<std::byte> out) const override {
+    DS4_TRY(backend::check_export(image, parts, out.size(), shape_));
+    const auto tokens = part_of(static_cast<const ScriptedImage&>(image).tokens, parts);
+    std::fill(out.begin(), out.end(), std::byte{0});
+    std::memcpy(out.data(), tokens.data(), tokens.size_bytes());
+    return {};
+  }
+  Result<void> import_state(backend::Sequence& sequence, const StateParts& parts,
+                            std::span<const std::byte> bytes) const override {
+    DS4_TRY(backend::check_import(sequence, parts, bytes.size(), shape_));
+    auto& state = static_cast<ScriptedSequence&>(sequence);
+    const size_t before = state.imported.size();
+    state.imported.resize(static_cast<size_t>(parts.position));
+    const auto tokens = part_of(state.imported, parts);
+    if (before + tokens.size() != parts.position) return backend::out_of_order(parts.position);
+    std::memcpy(state.imported.data() + before, bytes.data(), tokens.size_bytes());
+    if (!parts.is_frontier()) return {};
+    DS4_TRY(take(state, state.imported.size()));
+    state.tokens = std::move(state.imported);
+    state.summaries = {summary(state)};
+    return {};
+  }
+
  private:
+  /// The tokens that a block or frontier adds.
+  static std::span<const Token> part_of(const std::vector<Token>& tokens, const StateParts& parts) {
+    const auto end = static_cast<size_t>(parts.position);
+    const size_t count = parts.is_frontier() ? end % state_block_tokens : state_block_tokens;
+    return std::span(tokens).subspan(end - count, count);
+  }
+
   Result<void> check_device() const {
     if (options_.failing_passes == nullptr || *options_.failing_passes == 0) return {};
     --*options_.failing_passes;

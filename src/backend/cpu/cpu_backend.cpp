@@ -1,6 +1,7 @@
 #include "backend/cpu/cpu_backend.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -10,6 +11,7 @@
 
 #include "backend/checks.hpp"
 #include "backend/cpu/drafter.hpp"
+#include "backend/cpu/portable_state.hpp"
 #include "backend/cpu/read_bandwidth.hpp"
 #include "base/error.hpp"
 #include "base/out_of_memory.hpp"
@@ -226,6 +228,40 @@ class CpuBackend final : public backend::Backend {
     }
   }
 
+  Result<void> export_state(const backend::StateImage& image, const StateParts& parts,
+                            std::span<std::byte> out) const override {
+    DS4_TRY(check_packed());
+    DS4_TRY(backend::check_export(image, parts, out.size(), shape_));
+    const auto& source = static_cast<const CpuStateImage&>(image);
+    if (parts.is_frontier() && source.logits.values == nullptr) return backend::no_logits(parts.position);
+    export_parts(source.state, parts, out.data());
+    if (parts.is_frontier()) {
+      std::memcpy(out.data() + parts.logits.offset, source.logits.values->data(), parts.logits.bytes());
+    }
+    return {};
+  }
+
+  Result<void> import_state(backend::Sequence& sequence, const StateParts& parts,
+                            std::span<const std::byte> bytes) const override {
+    DS4_TRY(check_packed());
+    DS4_TRY(backend::check_import(sequence, parts, bytes.size(), shape_));
+    auto& target = static_cast<CpuSequence&>(sequence);
+    if (!follows(target.state, parts)) return backend::out_of_order(parts.position);
+    try {
+      std::vector<KeptLogits> kept;
+      if (parts.is_frontier()) {
+        std::vector<float> row(shape_.vocabulary);
+        std::memcpy(row.data(), bytes.data() + parts.logits.offset, parts.logits.bytes());
+        kept = keep(row);
+      }
+      import_parts(target.state, parts, bytes.data());
+      if (parts.is_frontier()) target.logits = std::move(kept);
+      return {};
+    } catch (const std::bad_alloc&) {
+      return out_of_memory("an imported state");
+    }
+  }
+
   Result<double> measure_read_bandwidth() const override {
     const std::lock_guard lock(mutex_);
     try {
@@ -240,6 +276,11 @@ class CpuBackend final : public backend::Backend {
 
   ForwardContext context() const {
     return {shape_, weights_, codec_, pool_, scratch_, observer_, directions_};
+  }
+
+  Result<void> check_packed() const {
+    if (codec_.round_trips()) return {};
+    return fail(ErrorCode::unsupported, "rows that are not packed have no portable form");
   }
 
   // Of the last tokens of a call: how many rows of logits are copied to `out`, how many stay with the

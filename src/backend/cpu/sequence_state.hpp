@@ -47,6 +47,8 @@ class CompressorState {
   /// Row of the token at `position`, which may lie before 0.
   float* value_row(int64_t position) { return values_.data() + slot(position) * width_; }
   float* score_row(int64_t position) { return scores_.data() + slot(position) * width_; }
+  const float* value_row(int64_t position) const { return values_.data() + slot(position) * width_; }
+  const float* score_row(int64_t position) const { return scores_.data() + slot(position) * width_; }
   size_t memory_bytes() const { return (values_.capacity() + scores_.capacity()) * sizeof(float); }
 
  private:
@@ -93,7 +95,7 @@ struct DrafterState {
 
 struct SequenceState {
   uint64_t position = 0;  // tokens evaluated
-  uint64_t furthest = 0;  // the most there ever were: how far the rings reach back
+  uint64_t furthest = 0;  // what the rings reach back from: the most there ever were, more after an import
   std::vector<LayerState> layers;
   std::optional<DrafterState> drafter;
 

@@ -38,7 +38,8 @@ struct ArenaLayout {
 /// Everything but the device's page tables; copies share pages and logits.
 struct CudaState {
   uint64_t position = 0;
-  uint64_t furthest = 0;                    // the most tokens there ever were: how far the rings reach back
+  uint64_t furthest = 0;                    // what the rings reach back from: the most tokens there ever
+                                            // were, more after an import
   std::vector<RowTable> compressed, index;  // per layer; empty tables where a layer has none
   std::vector<KeptLogits> logits;           // of the newest tokens, the last one's last
 
