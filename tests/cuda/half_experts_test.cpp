@@ -76,7 +76,8 @@ struct Layer {
     }
   }
 
-  std::vector<float> run(uint32_t first, uint32_t tokens, PrefillKernel kernel) const {
+  std::vector<float> run(uint32_t first, uint32_t tokens, PrefillKernel kernel,
+                         const HalfExpertInputSums& sums = {}) const {
     const DeviceCopy<__half> device_x(x);
     const DeviceCopy<int32_t> device_ids(ids);
     const DeviceCopy<float> device_weights(weights), out(size_t{tokens} * out_stride + 4);
@@ -98,14 +99,20 @@ struct Layer {
     a.experts = shape.experts;
     a.experts_per_token = shape.top;
     a.scratch = scratch.data();
+    a.sums = sums;
     require(half_experts(a, nullptr, kernel));
     require(cudaDeviceSynchronize());
     return out.read();
   }
 
-  /// Adds weight * down . swiglu(gate . x, up . x) of one expert.
-  void add_expert(const double* token, const TestMatrix& g, const TestMatrix& u, const TestMatrix& d,
-                  size_t expert, double weight, std::vector<double>& sum) const {
+  std::vector<double> input(size_t token) const {
+    std::vector<double> values(shape.width);
+    for (size_t i = 0; i < values.size(); ++i) values[i] = __half2float(x[token * x_stride + i]);
+    return values;
+  }
+  /// weight * swiglu(gate . x, up . x) of one expert.
+  std::vector<double> middle(const double* token, const TestMatrix& g, const TestMatrix& u, size_t expert,
+                             double weight) const {
     std::vector<double> mid(shape.features);
     for (size_t f = 0; f < mid.size(); ++f) {
       const size_t row = expert * shape.features + f;
@@ -113,13 +120,19 @@ struct Layer {
       const double b = std::clamp(dot(u.row(row), token, shape.width), -10.0, 10.0);
       mid[f] = a / (1 + std::exp(-a)) * b * weight;
     }
+    return mid;
+  }
+  /// Adds weight * down . swiglu(gate . x, up . x) of one expert.
+  void add_expert(const double* token, const TestMatrix& g, const TestMatrix& u, const TestMatrix& d,
+                  size_t expert, double weight, std::vector<double>& sum) const {
+    const std::vector<double> mid = middle(token, g, u, expert, weight);
     for (size_t i = 0; i < sum.size(); ++i) {
       sum[i] += dot(d.row(expert * shape.width + i), mid.data(), shape.features);
     }
   }
   std::vector<double> expected(size_t token) const {
-    std::vector<double> values(shape.width), sum(shape.width);
-    for (size_t i = 0; i < values.size(); ++i) values[i] = __half2float(x[token * x_stride + i]);
+    const std::vector<double> values = input(token);
+    std::vector<double> sum(shape.width);
     for (size_t k = 0; k < shape.top; ++k) {
       const size_t at = token * shape.top + k;
       add_expert(values.data(), gate, up, down, static_cast<size_t>(ids[at]), double{weights[at]}, sum);
@@ -203,6 +216,85 @@ TEST_F(HalfExpertsTest, AllTokensOnTheSameExpertsAndRepeatedExperts) {
   for (const Choice choice : {Choice::same, Choice::repeated}) {
     check(Layer({7, 3, 512, 256, 700}, TensorType::iq2_xxs, TensorType::q2_k, TensorType::q8_0, choice),
           choice == Choice::same ? "same" : "repeated");
+  }
+}
+
+/// Sums of the inputs of experts.
+struct InputSums {
+  std::vector<double> gate_up, down;
+  std::vector<unsigned long long> tokens;
+
+  bool operator==(const InputSums&) const = default;
+};
+
+/// The sums after passes over the tokens before each of `ends` that no pass before took.
+InputSums collect(const Layer& layer, const std::vector<uint32_t>& ends, PrefillKernel kernel) {
+  const Shape& s = layer.shape;
+  const DeviceCopy<double> gate_up(std::vector<double>(s.experts * size_t{s.width})),
+      down(std::vector<double>(s.experts * size_t{s.features}));
+  const DeviceCopy<unsigned long long> tokens(std::vector<unsigned long long>(s.experts));
+  uint32_t begin = 0;
+  for (const uint32_t end : ends) {
+    layer.run(begin, end - begin, kernel, {gate_up.data(), down.data(), tokens.data()});
+    begin = end;
+  }
+  return {gate_up.read(), down.read(), tokens.read()};
+}
+
+InputSums expected_inputs(const Layer& layer) {
+  const Shape& s = layer.shape;
+  InputSums sums{std::vector<double>(s.experts * size_t{s.width}),
+                 std::vector<double>(s.experts * size_t{s.features}),
+                 std::vector<unsigned long long>(s.experts)};
+  for (size_t t = 0; t < s.tokens; ++t) {
+    const std::vector<double> x = layer.input(t);
+    for (size_t k = 0; k < s.top; ++k) {
+      const auto e = static_cast<size_t>(layer.ids[t * s.top + k]);
+      const double weight = layer.weights[t * s.top + k];
+      const std::vector<double> mid = layer.middle(x.data(), layer.gate, layer.up, e, weight);
+      for (size_t i = 0; i < s.width; ++i) sums.gate_up[e * s.width + i] += x[i] * x[i];
+      for (size_t i = 0; i < s.features; ++i) sums.down[e * s.features + i] += mid[i] * mid[i];
+      ++sums.tokens[e];
+    }
+  }
+  return sums;
+}
+
+// Inputs of gate and up are given, so that their sums are exact; those of down are computed.
+TEST_F(HalfExpertsTest, SumsOfInputs) {
+  for (const Shape& s : {Shape{5, 2, 512, 256, 270}, Shape{9, 8, 288, 96, 131}, Shape{1, 1, 32, 32, 1},
+                         Shape{64, 6, 128, 160, 257}}) {
+    for (const Choice choice : {Choice::random, Choice::same, Choice::repeated}) {
+      if (choice == Choice::repeated && s.top < 2) continue;
+      const Layer layer(s, TensorType::q8_0, TensorType::q8_0, TensorType::q8_0, choice);
+      const InputSums expected = expected_inputs(layer);
+      for (const PrefillKernel kernel : kernels) {
+        const InputSums sums = collect(layer, {s.tokens}, kernel);
+        EXPECT_EQ(sums.tokens, expected.tokens);
+        EXPECT_EQ(sums.gate_up, expected.gate_up);
+        for (size_t e = 0; e < s.experts; ++e) {
+          double squares = 0;
+          for (size_t i = e * s.features; i < (e + 1) * s.features; ++i) squares += expected.down[i];
+          const double scale = squares / s.features;
+          for (size_t i = e * s.features; i < (e + 1) * s.features; ++i)
+            ASSERT_NEAR(sums.down[i], expected.down[i], 0.01 * scale) << e << " " << i;
+        }
+        if (s.tokens < 100) continue;
+        EXPECT_TRUE(collect(layer, {1, 40, s.tokens}, kernel) == sums);
+      }
+    }
+  }
+}
+
+TEST_F(HalfExpertsTest, CollectingChangesNoBit) {
+  const Layer layer({5, 2, 512, 256, 270}, TensorType::iq2_xxs, TensorType::q2_k, TensorType::q8_0,
+                    Choice::random);
+  const DeviceCopy<double> gate_up(std::vector<double>(5 * 512)), down(std::vector<double>(5 * 256));
+  const DeviceCopy<unsigned long long> tokens(std::vector<unsigned long long>(5));
+  for (const PrefillKernel kernel : kernels) {
+    const auto plain = layer.run(0, 270, kernel);
+    const auto collected = layer.run(0, 270, kernel, {gate_up.data(), down.data(), tokens.data()});
+    EXPECT_EQ(std::memcmp(plain.data(), collected.data(), plain.size() * sizeof(float)), 0);
   }
 }
 

@@ -255,6 +255,24 @@ class CudaBackend final : public backend::Backend {
     }
   }
 
+  Result<std::unique_ptr<backend::ExpertInputs>> create_expert_inputs() const override {
+    const std::lock_guard lock(mutex_);
+    try {
+      return std::unique_ptr<backend::ExpertInputs>(new CudaExpertInputs(shape_, stream_.get()));
+    } catch (...) {
+      return caught_error();
+    }
+  }
+
+  Result<ExpertInputSums> read(const backend::ExpertInputs& inputs) const override {
+    const std::lock_guard lock(mutex_);
+    try {
+      return static_cast<const CudaExpertInputs&>(inputs).read(stream_.get());
+    } catch (...) {
+      return caught_error();
+    }
+  }
+
   Result<double> measure_read_bandwidth() const override {
     const std::lock_guard lock(mutex_);
     try {
@@ -269,10 +287,11 @@ class CudaBackend final : public backend::Backend {
   bool append(CudaSequence& state, std::span<const Token> tokens, size_t logit_rows, std::span<float> logits,
               const backend::EvalControl& control) const {
     const size_t first_logits = tokens.size() - logit_rows, layers = shape_.layers;
+    const PrefillViews views{control.capture, static_cast<CudaExpertInputs*>(control.expert_inputs)};
     for (size_t begin = 0; begin < tokens.size();) {
-      // Few tokens stream the weights, as decoding does.
+      // Few tokens stream the weights, as decoding does, where nothing is to be seen of them.
       const size_t left = tokens.size() - begin;
-      const bool few = left <= max_rows && control.capture == nullptr;
+      const bool few = left <= max_rows && !views.any();
       const size_t count = few ? left : std::min<size_t>(left, prefill_.reserve()), end = begin + count;
       const auto go_on = [&](size_t layers_done) {
         if (layers_done > 0 && control.on_progress) {
@@ -293,7 +312,7 @@ class CudaBackend final : public backend::Backend {
         size_t kept = std::max<size_t>(wanted, last ? 1 : 0);
         if (drafter_) kept = std::max(kept, std::min<size_t>(count, model::window + 1));
         const auto chunk = tokens.subspan(begin, count);
-        if (!prefill_.run(state, chunk, kept, control.capture, go_on)) return false;
+        if (!prefill_.run(state, chunk, kept, views, go_on)) return false;
         follow(state, chunk, 0, drafter_ ? prefill_.streams(0) : nullptr);
         state.state.advance(count);
         finish(prefill_, state, count, wanted, out, last);

@@ -90,4 +90,8 @@ inline HalfExpertScratch half_expert_scratch(void* base, uint32_t tokens, uint32
 cudaError_t half_expert_groups(const HalfExperts& arguments, const HalfExpertScratch& scratch,
                                uint32_t tile_tokens, cudaStream_t stream);
 
+/// Adds to the sums of `arguments`. After the products of gate and up, before those of down.
+cudaError_t add_expert_inputs(const HalfExperts& arguments, const HalfExpertScratch& scratch,
+                              cudaStream_t stream);
+
 }  // namespace ds4::cuda

@@ -170,6 +170,7 @@ cudaError_t half_experts(const HalfExperts& a, cudaStream_t stream, PrefillKerne
   };
   run(up, a.gate, a.up, routed, routed_gate_up);
   run(up, a.shared_gate, a.shared_up, shared, shared_gate_up);
+  if (status == cudaSuccess && a.sums.tokens != nullptr) status = add_expert_inputs(a, s, stream);
   run(down, a.down, a.down, routed, routed_down);
   run(down, a.shared_down, a.shared_down, shared, shared_down);
   if (status != cudaSuccess) return status;

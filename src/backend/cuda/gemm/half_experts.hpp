@@ -6,6 +6,13 @@
 
 namespace ds4::cuda {
 
+/// Running sums of squares of what routed experts are multiplied with (docs/importance.md §1).
+struct HalfExpertInputSums {
+  double* gate_up = nullptr;             // [E][d]: of x
+  double* down = nullptr;                // [E][F]: of what down is multiplied with
+  unsigned long long* tokens = nullptr;  // [E]: slots
+};
+
 /// Slots of a token r: r * (K + 1) + k for its K routed experts, r * (K + 1) + K for the shared expert.
 struct HalfExperts {
   DeviceMatrix gate, up, down;                       // [E * F][d], [E * F][d], [E * d][F]
@@ -19,6 +26,7 @@ struct HalfExperts {
   uint32_t experts = 0;            // E, at most 1024
   uint32_t experts_per_token = 0;  // K, at most 32
   void* scratch = nullptr;         // half_experts_scratch_bytes(), aligned to 256
+  HalfExpertInputSums sums;        // added to, in the order of tokens, if there are pointers
 };
 
 /// Grows with tokens * (K + 1) * (F + d): the activations between the products, the products, the groups.

@@ -33,7 +33,7 @@ struct Prefill::Chunk {
   uint32_t tokens = 0;
   uint32_t logit_rows = 0;
   uint32_t skipped = 0;  // tokens of the chunk before these
-  backend::Capture* capture = nullptr;
+  PrefillViews views;
 
   // The last token sees more compressed rows than the indexer keeps.
   bool indexing(uint32_t ratio, uint32_t top_k) const {
@@ -105,15 +105,15 @@ void Prefill::upload(const CudaSequence& sequence, std::span<const Token> tokens
 }
 
 bool Prefill::run(CudaSequence& sequence, std::span<const Token> tokens, size_t logit_rows,
-                  backend::Capture* capture, const std::function<bool(size_t)>& layer_done) {
+                  const PrefillViews& views, const std::function<bool(size_t)>& layer_done) {
   const auto count = static_cast<uint32_t>(tokens.size());
   sequence.prepare_rows(tokens.size(), stream_);
   upload(sequence, tokens);
   Chunk chunk{sequence, *buffers_, sequence.position(), count, static_cast<uint32_t>(logit_rows)};
-  if (capture != nullptr) {
-    chunk.capture = capture;
-    chunk.logit_rows = static_cast<uint32_t>(std::max(logit_rows, capture->rows));
-  }
+  chunk.views = views;
+  if (views.capture != nullptr)
+    chunk.logit_rows = static_cast<uint32_t>(std::max(logit_rows, views.capture->rows));
+  if (views.expert_inputs != nullptr) chunk.logit_rows = count;  // the last layer has experts too
   check(embed_tokens(weights_.embedding, buffers_->rows, count, buffers_->streams, stream_), "embed_tokens");
   check(prefill_leave_and_mix(buffers_->mixing(count, shape_.width), nullptr,
                               &weights_.layers.front().hc_attn, stream_),
@@ -163,9 +163,10 @@ void Prefill::run_layer(size_t index, Chunk& chunk) {
 // What may be seen and changed of a sublayer's output before it goes back to the streams.
 void Prefill::edit_output(size_t index, Component component, const Chunk& chunk) {
   const size_t width = shape_.width;
-  if (chunk.capture != nullptr && chunk.capture->component == component) {
-    const size_t values = chunk.capture->rows * width;
-    check(cudaMemcpyAsync(chunk.capture->values.data() + index * values,
+  if (backend::Capture* capture = chunk.views.capture;
+      capture != nullptr && capture->component == component) {
+    const size_t values = capture->rows * width;
+    check(cudaMemcpyAsync(capture->values.data() + index * values,
                           chunk.buffers.sublayer + chunk.tokens * width - values, values * sizeof(float),
                           cudaMemcpyDeviceToHost, stream_),
           "captured activations");
@@ -283,6 +284,7 @@ void Prefill::experts(size_t index, const Chunk& chunk) {
   job.experts = shape_.experts;
   job.experts_per_token = shape_.experts_used;
   job.scratch = b.expert_scratch;
+  if (chunk.views.expert_inputs != nullptr) job.sums = chunk.views.expert_inputs->of_layer(index);
   check(half_experts(job, stream_), "half_experts");
 }
 

@@ -11,6 +11,7 @@
 #include "backend/cuda/device_types.hpp"
 #include "backend/cuda/device_weights.hpp"
 #include "backend/cuda/prefill/chunk_buffers.hpp"
+#include "backend/cuda/state/cuda_expert_inputs.hpp"
 #include "backend/cuda/state/cuda_sequence.hpp"
 #include "ds4/token.hpp"
 #include "model/shape.hpp"
@@ -20,6 +21,14 @@ namespace ds4::cuda {
 /// The most tokens of a chunk, and how few it may have where memory is short.
 inline constexpr uint32_t max_prefill_tokens = 4096;
 inline constexpr uint32_t fewest_prefill_tokens = 128;
+
+/// What is seen of a chunk while it is computed; nothing for null.
+struct PrefillViews {
+  backend::Capture* capture = nullptr;              // of the last tokens; its values have their final size
+  const CudaExpertInputs* expert_inputs = nullptr;  // added to
+
+  bool any() const { return capture != nullptr || expert_inputs != nullptr; }
+};
 
 /// Takes its memory on the first chunk. Not thread-safe.
 class Prefill {
@@ -45,10 +54,9 @@ class Prefill {
   /// Appends a chunk to the sequence, whose position stays for the caller to move. `layer_done` is called
   /// with the number of finished layers, while the device works on the next one; when it returns false the
   /// call stops and returns false, with caches that hold parts of the chunk. Logits, and the streams after
-  /// the last layer, can be had for the last `logit_rows` tokens. `capture` (may be null) gets the rows of
-  /// the last tokens of the chunk; its values have their final size.
+  /// the last layer, can be had for the last `logit_rows` tokens.
   bool run(CudaSequence& sequence, std::span<const Token> tokens, size_t logit_rows,
-           backend::Capture* capture, const std::function<bool(size_t)>& layer_done);
+           const PrefillViews& views, const std::function<bool(size_t)>& layer_done);
   /// Computes the logits of `count` (at most max_rows) tokens of the chunk before, from token `first` on, all
   /// of them among its last logit_rows. Device memory [count][V], filled when the stream gets there, that the
   /// next call writes over.
