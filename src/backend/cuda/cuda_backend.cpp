@@ -3,53 +3,27 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <cstring>
 #include <mutex>
 #include <optional>
 #include <vector>
 
 #include "backend/checks.hpp"
 #include "backend/cuda/device/read_bandwidth.hpp"
+#include "backend/cuda/device/stream.hpp"
+#include "backend/cuda/device_plan.hpp"
 #include "backend/cuda/drafter/drafter.hpp"
-#include "backend/cuda/hc/hyper_connection.hpp"
 #include "backend/cuda/pass.hpp"
 #include "backend/cuda/prefill/prefill.hpp"
 #include "backend/cuda/sampling/last_logits.hpp"
 #include "backend/cuda/state/cuda_sequence.hpp"
+#include "backend/cuda/state/portable_state.hpp"
 #include "base/error.hpp"
 #include "base/out_of_memory.hpp"
-#include "model/weight_groups.hpp"
 #include "sampling/draw.hpp"
 
 namespace ds4::cuda {
 namespace {
-
-constexpr int oldest_major = 8;  // sm_80
-
-class Stream {
- public:
-  Stream() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream"); }
-  ~Stream() { cudaStreamDestroy(stream_); }
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
-  cudaStream_t get() const { return stream_; }
-
- private:
-  cudaStream_t stream_ = nullptr;
-};
-
-std::string device_name(const cudaDeviceProp& device) {
-  return fmt::format("cuda ({}, {} GiB)", device.name, device.totalGlobalMem >> 30);
-}
-
-double state_bytes_per_token(const model::ModelShape& shape) {
-  double bytes = 0;
-  for (const uint32_t ratio : shape.ratios) {
-    if (ratio == 0) continue;
-    bytes += static_cast<double>(attention_row_bytes) / ratio;
-    if (ratio == model::csa_ratio) bytes += static_cast<double>(index_row_bytes) / ratio;
-  }
-  return bytes;
-}
 
 // Inside a catch (...) block: what the device or the host refused.
 Error caught_error() {
@@ -72,7 +46,8 @@ class CudaBackend final : public backend::Backend {
         weights_(weights, mtp, stream_.get(), options.on_load_progress),
         pass_(shape_, weights_, stream_.get()),
         prefill_(shape_, weights_, stream_.get(), chunk_tokens),
-        last_logits_(shape_.vocabulary, stream_.get()) {
+        last_logits_(shape_.vocabulary, stream_.get()),
+        copier_(shape_, layout_) {
     if (!options.directions.empty()) {
       directions_ = DeviceBuffer<float>(options.directions.size(), "steering directions");
       check(cudaMemcpyAsync(directions_.data(), options.directions.data(), directions_.bytes(),
@@ -273,6 +248,44 @@ class CudaBackend final : public backend::Backend {
     }
   }
 
+  Result<void> export_state(const backend::StateImage& image, const StateParts& parts,
+                            std::span<std::byte> out) const override {
+    DS4_TRY(backend::check_export(image, parts, out.size(), shape_));
+    const auto& source = static_cast<const CudaStateImage&>(image);
+    if (parts.is_frontier() && source.state.kept_logits(0) == nullptr) {
+      return backend::no_logits(parts.position);
+    }
+    const std::lock_guard lock(copy_mutex_);
+    try {
+      copier_.export_parts(source, parts, out.data());
+      return {};
+    } catch (...) {
+      return caught_error();
+    }
+  }
+
+  Result<void> import_state(backend::Sequence& sequence, const StateParts& parts,
+                            std::span<const std::byte> bytes) const override {
+    DS4_TRY(backend::check_import(sequence, parts, bytes.size(), shape_));
+    auto& target = static_cast<CudaSequence&>(sequence);
+    if (!target.state.follows(parts)) return backend::out_of_order(parts.position);
+    try {
+      {
+        const std::lock_guard lock(copy_mutex_);
+        copier_.import_parts(target, parts, bytes.data());
+      }
+      if (!parts.is_frontier()) return {};
+      std::vector<float> logits(shape_.vocabulary);
+      std::memcpy(logits.data(), bytes.data() + parts.logits.offset, parts.logits.bytes());
+      target.state.logits.resize(1);
+      const std::lock_guard lock(mutex_);
+      last_logits_.keep(logits, target.state.logits.front());
+      return {};
+    } catch (...) {
+      return caught_error();
+    }
+  }
+
   Result<double> measure_read_bandwidth() const override {
     const std::lock_guard lock(mutex_);
     try {
@@ -466,78 +479,11 @@ class CudaBackend final : public backend::Backend {
   mutable Prefill prefill_;
   mutable LastLogits last_logits_;
   mutable std::optional<Drafter> drafter_;
+  mutable std::mutex copy_mutex_;  // of copier_; not needed to compute
+  mutable StateCopier copier_;
   DeviceBuffer<float> directions_;
   mutable DeviceBuffer<uint8_t> before_;  // fixed-size state of the sequence in prefill
 };
-
-Result<cudaDeviceProp> usable_device() {
-  constexpr int index = 0;
-  int count = 0;
-  if (const cudaError_t status = cudaGetDeviceCount(&count); status != cudaSuccess || count == 0) {
-    return fail(ErrorCode::unsupported, "no CUDA device: {}",
-                status == cudaSuccess ? "none is installed" : cudaGetErrorString(status));
-  }
-  cudaDeviceProp properties;
-  if (const cudaError_t status = cudaGetDeviceProperties(&properties, index); status != cudaSuccess) {
-    return fail(ErrorCode::unsupported, "CUDA device {}: {}", index, cudaGetErrorString(status));
-  }
-  if (properties.major < oldest_major) {
-    return fail(ErrorCode::unsupported,
-                "CUDA device {} ({}) has compute capability {}.{}; 8.0 or newer is needed", index,
-                properties.name, properties.major, properties.minor);
-  }
-  return properties;
-}
-
-// What the kernels ask of a shape beyond what every shape is.
-Result<void> check_limits(const model::ModelShape& shape) {
-  const struct {
-    const char* name;
-    uint32_t value, max, multiple;
-  } limits[] = {{"embedding_length", shape.width, 8192, mix_slice_columns},
-                {"expert_count", shape.experts, 1024, 1},
-                {"expert_used_count", shape.experts_used, 32, 1},
-                {"attention.indexer.head_count", shape.index_heads, 160, 1}};
-  for (const auto& limit : limits) {
-    if (limit.value <= limit.max && limit.value % limit.multiple == 0) continue;
-    return fail(ErrorCode::unsupported, "CUDA: {} is {}, but must be a multiple of {} and at most {}",
-                limit.name, limit.value, limit.multiple, limit.max);
-  }
-  return {};
-}
-
-uint64_t needed_bytes(const MemoryPlan& plan) {
-  return plan.weight_bytes() + plan.scratch_bytes + plan.session_total_bytes(0);
-}
-
-struct Plan {
-  MemoryPlan memory;
-  uint32_t chunk_tokens = 0;  // of prefill
-};
-
-// Chunks as long as fit beside the weights and a session. Throws CudaFailure.
-Plan plan_for(const cudaDeviceProp& device, const model::ModelShape& shape,
-              const model::ModelWeights& weights, const model::MtpWeights* mtp) {
-  size_t free_bytes = 0, total_bytes = 0;
-  check(cudaMemGetInfo(&free_bytes, &total_bytes), "memory of the device");
-  MemoryPlan plan;
-  plan.device = device_name(device);
-  plan.available_bytes = free_bytes;
-  plan.weights = model::group_weights(shape, weights, device_tensor_bytes);
-  if (mtp != nullptr) plan.weights.push_back({"drafter", model::mtp_bytes(shape, *mtp, device_tensor_bytes)});
-  const ArenaLayout layout(shape, mtp != nullptr);
-  plan.session_bytes = CudaSequence::fixed_bytes(shape, layout);
-  plan.bytes_per_token = state_bytes_per_token(shape);
-  const std::vector<DeviceLayer> layers = device_layer_shapes(weights);
-  uint32_t chunk = max_prefill_tokens;
-  while (true) {
-    plan.scratch_bytes = Pass::scratch_bytes(shape) + LastLogits::initial_bytes(shape.vocabulary) +
-                         layout.bytes + Prefill::scratch_bytes(shape, layers, chunk) +
-                         (mtp != nullptr ? Drafter::scratch_bytes(shape) : 0);
-    if (chunk == fewest_prefill_tokens || needed_bytes(plan) <= plan.available_bytes) return {plan, chunk};
-    chunk = std::max(chunk / 2, fewest_prefill_tokens);
-  }
-}
 
 }  // namespace
 

@@ -43,6 +43,16 @@ void LastLogits::keep(const float* logits, std::span<KeptLogits* const> kept) {
   for (size_t r = 0; r < kept.size(); ++r) kept[r]->summary = summaries_[r];
 }
 
+void LastLogits::keep(std::span<const float> logits, KeptLogits& kept) {
+  kept.values = pool_->take();
+  kept.bytes = pool_->page_bytes();
+  check(
+      cudaMemcpyAsync(kept.values.get(), logits.data(), logits.size_bytes(), cudaMemcpyHostToDevice, stream_),
+      "logits");
+  check(cudaStreamSynchronize(stream_), "logits");
+  kept.summary = sampling::summarize(logits);
+}
+
 void LastLogits::fetch(const KeptLogits& kept, float* out) const {
   check(cudaMemcpyAsync(out, kept.data(), vocabulary_ * sizeof(float), cudaMemcpyDeviceToHost, stream_),
         "logits");

@@ -38,6 +38,8 @@ class LastLogits {
   /// Row r of `logits` (device memory, [kept.size()][V], at most max_rows) becomes *kept[r]. Waits for the
   /// stream.
   void keep(const float* logits, std::span<KeptLogits* const> kept);
+  /// The same of one row of host memory [V].
+  void keep(std::span<const float> logits, KeptLogits& kept);
   /// To host memory [V]. Waits.
   void fetch(const KeptLogits& kept, float* out) const;
   /// A token drawn with `uniform`, as sampling::draw() does; the parameters must not be greedy. Waits.

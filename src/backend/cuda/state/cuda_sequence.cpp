@@ -67,7 +67,7 @@ void CudaState::advance(uint64_t count) {
 }
 
 void CudaState::clear() {
-  position = furthest = 0;
+  position = furthest = imported = 0;
   for (RowTable& table : compressed) table.clear();
   for (RowTable& table : index) table.clear();
   logits.clear();
@@ -78,6 +78,12 @@ bool CudaState::retract(uint64_t count) {
   position -= count;
   logits.resize(logits.size() - std::min<size_t>(count, logits.size()));
   return true;
+}
+
+bool CudaState::follows(const StateParts& parts) const {
+  const uint64_t blocks = parts.is_frontier() ? parts.position / state_block_tokens * state_block_tokens
+                                              : parts.position - state_block_tokens;
+  return imported == blocks;
 }
 
 const KeptLogits* CudaState::kept_logits(size_t behind) const {

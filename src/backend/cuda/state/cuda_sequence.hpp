@@ -11,6 +11,7 @@
 #include "backend/cuda/device_types.hpp"
 #include "backend/cuda/sampling/last_logits.hpp"
 #include "backend/cuda/state/page_pool.hpp"
+#include "ds4/state.hpp"
 #include "model/shape.hpp"
 
 namespace ds4::cuda {
@@ -40,6 +41,7 @@ struct CudaState {
   uint64_t position = 0;
   uint64_t furthest = 0;                    // what the rings reach back from: the most tokens there ever
                                             // were, more after an import
+  uint64_t imported = 0;                    // tokens of imported blocks, until their frontier comes
   std::vector<RowTable> compressed, index;  // per layer; empty tables where a layer has none
   std::vector<KeptLogits> logits;           // of the newest tokens, the last one's last
 
@@ -52,6 +54,8 @@ struct CudaState {
   /// Forgets the last `count` tokens. Rows and slots beyond the position are written over before they are
   /// read. False if the rings do not reach back that far.
   bool retract(uint64_t count);
+  /// Whether these parts come next in an import.
+  bool follows(const StateParts& parts) const;
   /// Of the token `behind` tokens before the last; null where there are none.
   const KeptLogits* kept_logits(size_t behind) const;
   /// Of pages and logits.

@@ -1,6 +1,7 @@
 #include "backend/cuda/state/page_pool.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "backend/cuda/device_types.hpp"
 
@@ -71,7 +72,9 @@ void RowTable::prepare(size_t begin, size_t count, uint8_t** table, cudaStream_t
       check(cudaMemcpyAsync(next->get(), pages_[page].data.get(), rows * row_bytes_, cudaMemcpyDeviceToDevice,
                             stream),
             "copy of a shared page");
-      pages_[page] = {std::move(*next++), false};
+      // The old page goes when its copy is done: other streams may take what returns to the pool.
+      std::swap(pages_[page].data, *next++);
+      pages_[page].shared = false;
     }
     addresses.push_back(pages_[page].data.get());
   }
@@ -79,6 +82,10 @@ void RowTable::prepare(size_t begin, size_t count, uint8_t** table, cudaStream_t
                         addresses.size() * sizeof(uint8_t*), cudaMemcpyHostToDevice, stream),
         "page table");
   check(cudaStreamSynchronize(stream), "page table");
+}
+
+void RowTable::extend(size_t count) {
+  while (pages_.size() * rows_per_page < count) pages_.push_back({pool_->take(), false});
 }
 
 void RowTable::publish(size_t count, uint8_t** table, cudaStream_t stream) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/cuda/device/device_buffer.hpp"
+#include "backend/cuda/device_types.hpp"
 
 namespace ds4::cuda {
 
@@ -47,6 +48,13 @@ class RowTable {
   /// Makes rows [0, count) writable from `begin` on; writes changed addresses to `table` (device memory, room
   /// for all pages). Rows before `begin` stay as they are. Without memory the table is as before.
   void prepare(size_t begin, size_t count, uint8_t** table, cudaStream_t stream);
+  /// Pages for rows [0, count) of a table that shares none; publish() writes their addresses. Throws
+  /// CudaFailure.
+  void extend(size_t count);
+  /// Device memory. Precondition: a page has the row.
+  uint8_t* row(size_t index) const {
+    return pages_[index / rows_per_page].data.get() + index % rows_per_page * row_bytes_;
+  }
   /// Forgets rows from `count` on, and writes the whole table again (after a copy from another sequence).
   void publish(size_t count, uint8_t** table, cudaStream_t stream);
   /// Forgets all rows; the device's table is not looked at before rows are prepared.
