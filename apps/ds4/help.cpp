@@ -36,6 +36,8 @@ constexpr Command commands[] = {
     {"/ctx N", "change the context size; the conversation is kept"},
     {"/steer F", "remove F times the steering direction from now on (--dir-steering-file)"},
     {"/read FILE", "send the content of a file as the next message"},
+    {"/save FILE", "write the conversation and its state to a file"},
+    {"/load FILE", "go on with the conversation in a file"},
     {"/quit, /exit", "leave (so does Ctrl+D)"},
 };
 constexpr Command keys[] = {

@@ -43,6 +43,9 @@ constexpr auto own_rows = std::to_array<Row>({
     {Section::prompt, "", "--tools", "FILE",
      "offer tools: a JSON array of function schemas. A tool call of the reply is shown as text",
      [](Options& o, const std::string& v) { return set_path(o.tools_path, "--tools", v); }},
+    {Section::prompt, "", "--session", "FILE",
+     "go on with the conversation in FILE, if it exists, and write it back at the end",
+     [](Options& o, const std::string& v) { return set_path(o.session_path, "--session", v); }},
     {Section::prompt, "", "--think", nullptr, "reason before answering (default)",
      [](Options& o, const std::string&) { o.think = ThinkMode::high; return Result<void>(); }},
     {Section::prompt, "", "--think-max", nullptr, "reason with the longest effort; made for contexts of 393216 tokens or more",
@@ -144,6 +147,12 @@ Result<void> check_combinations(const Options& o) {
   if (o.raw_prompt && !o.tools_path.empty()) {
     return fail(ErrorCode::invalid_argument,
                 "--raw-prompt adds nothing to the prompt, so --tools has no place");
+  }
+  const bool dumps =
+      !o.dump_logits_path.empty() || !o.dump_logprobs_path.empty() || !o.perplexity_path.empty();
+  if (!o.session_path.empty() && (o.raw_prompt || dumps)) {
+    return fail(ErrorCode::invalid_argument,
+                "--session goes on with a conversation: it has no place beside --raw-prompt and diagnostics");
   }
   return {};
 }

@@ -23,6 +23,7 @@ struct Options : ProgramOptions {
   bool raw_prompt = false;  // the prompt is already rendered; special tokens in it count
   std::string system = "You are a helpful assistant";
   std::string tools_path;
+  std::string session_path;  // a conversation in a file that this run continues
   ThinkMode think = ThinkMode::high;
 
   uint64_t context_tokens = 32768;

@@ -18,6 +18,7 @@
 #include "options.hpp"
 #include "prompt.hpp"
 #include "repl.hpp"
+#include "saved_conversation.hpp"
 #include "tool_file.hpp"
 
 namespace ds4::cli {
@@ -64,13 +65,17 @@ int run_dumps(const Options& options, const std::string& path, const Engine& eng
   return exit_success;
 }
 
-int run_one_shot(const Options& options, const Engine& engine, Session& session,
-                 std::span<const Token> prompt) {
-  Writer output(STDOUT_FILENO);
+/// Evaluates the prompt and streams the reply.
+Result<Reply> answer(const Options& options, const Engine& engine, Session& session,
+                     std::span<const Token> prompt, Writer& output) {
   Rng rng(choose_seed(options.seed));
   const bool thinking = prompt.back() == engine.tokenizer().special().think_open;
-  const auto reply =
-      generate_reply(engine, session, prompt, {options.sampling, options.max_tokens, thinking}, rng, output);
+  return generate_reply(engine, session, prompt, {options.sampling, options.max_tokens, thinking}, rng,
+                        output);
+}
+
+/// Says how the reply ended, and gives the exit status.
+int report(const Result<Reply>& reply, const Session& session, const Writer& output) {
   if (!reply) return failure(reply.error());
   if (reply->stop == StopReason::output_failed) return output_status(output);
   if (reply->stop == StopReason::context_full) {
@@ -83,6 +88,31 @@ int run_one_shot(const Options& options, const Engine& engine, Session& session,
   }
   say_speed(*reply);
   return exit_success;
+}
+
+/// One message of a conversation that is kept in a file, which stays as it is if there is no answer.
+int run_one_turn(const Options& options, const Engine& engine, Session& session, const std::string& message,
+                 const std::vector<std::string>& tool_schemas) {
+  const Tokenizer& tokenizer = engine.tokenizer();
+  auto saved = load_if_there(options.session_path, engine, options);
+  if (!saved) return failure(saved.error());
+  Session& present = saved->session ? *saved->session : session;
+  const std::vector<Token> preamble = preamble_tokens(tokenizer, options.system, tool_schemas, options.think);
+  std::vector<Token>& turns = saved->turns;
+  const std::vector<Token> turn = message_tokens(tokenizer, message, options.think);
+  turns.insert(turns.end(), turn.begin(), turn.end());
+  std::vector<Token> prompt = preamble;
+  prompt.insert(prompt.end(), turns.begin(), turns.end());
+
+  Writer output(STDOUT_FILENO);
+  const auto reply = answer(options, engine, present, prompt, output);
+  const int status = report(reply, present, output);
+  if (!reply || reply->tokens.empty()) return status;
+  turns.insert(turns.end(), reply->tokens.begin(), reply->tokens.end());
+  turns.push_back(tokenizer.special().eos);
+  clear_interrupt();
+  const auto kept = save_conversation(options.session_path, engine, present, preamble, turns);
+  return kept ? status : failure(kept.error());
 }
 
 /// The parts of a run that need the model's state.
@@ -105,6 +135,11 @@ int run_with_engine(const Options& options, const std::string& path, const std::
     const auto line = measure_perplexity(options, *text, *engine, *session);
     return line ? print(*line) : failure(line.error());
   }
+  if (!options.session_path.empty()) {
+    say(context_sentence(*engine, options.context_tokens));
+    say_if_context_is_small(options.think, options.context_tokens);
+    return run_one_turn(options, *engine, *session, *prompt, tool_schemas);
+  }
   const Tokenizer& tokenizer = engine->tokenizer();
   std::vector<Token> tokens;
   if (options.raw_prompt) {
@@ -117,7 +152,8 @@ int run_with_engine(const Options& options, const std::string& path, const std::
   say(context_sentence(*engine, options.context_tokens));
   if (!options.raw_prompt) say_if_context_is_small(options.think, options.context_tokens);
   if (wants_dump(options)) return run_dumps(options, path, *engine, *session, tokens);
-  return run_one_shot(options, *engine, *session, tokens);
+  Writer output(STDOUT_FILENO);
+  return report(answer(options, *engine, *session, tokens, output), *session, output);
 }
 
 int run_importance(const Options& options, const std::string& path) {

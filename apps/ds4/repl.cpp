@@ -16,6 +16,7 @@
 #include "generate.hpp"
 #include "line_editor.hpp"
 #include "prompt.hpp"
+#include "saved_conversation.hpp"
 
 namespace ds4::cli {
 namespace {
@@ -55,6 +56,11 @@ class Conversation {
     return {};
   }
 
+  /// Goes on with a conversation; the present one stays if that fails.
+  Result<void> load(const std::string& path);
+  Result<void> save(const std::string& path);
+  bool empty() const { return turns_.empty(); }
+
   Next send(const std::string& message);
   Next command(const std::string& line);
 
@@ -63,6 +69,9 @@ class Conversation {
     options_.think = mode;
     say(fmt::format("thinking: {}", mode_name(mode)));
     say_if_context_is_small(mode, options_.context_tokens);
+  }
+  std::vector<Token> preamble() const {
+    return preamble_tokens(engine_.tokenizer(), options_.system, tool_schemas_, options_.think);
   }
   void change_context(const std::string& argument);
   void steer(const std::string& argument);
@@ -79,7 +88,7 @@ class Conversation {
 Next Conversation::send(const std::string& message) {
   const Tokenizer& tokenizer = engine_.tokenizer();
   std::vector<Token> turn = message_tokens(tokenizer, message, options_.think);
-  std::vector<Token> transcript = preamble_tokens(tokenizer, options_.system, tool_schemas_, options_.think);
+  std::vector<Token> transcript = preamble();
   transcript.insert(transcript.end(), turns_.begin(), turns_.end());
   transcript.insert(transcript.end(), turn.begin(), turn.end());
 
@@ -107,6 +116,21 @@ Next Conversation::send(const std::string& message) {
   }
   say_speed(*reply);
   return Next::read;
+}
+
+Result<void> Conversation::load(const std::string& path) {
+  DS4_ASSIGN(SavedConversation saved, load_conversation(path, engine_, options_));
+  turns_ = std::move(saved.turns);
+  if (saved.session) {
+    session_ = std::move(saved.session);
+  } else {
+    session_->reset();
+  }
+  return {};
+}
+
+Result<void> Conversation::save(const std::string& path) {
+  return save_conversation(path, engine_, *session_, preamble(), turns_);
 }
 
 void Conversation::change_context(const std::string& argument) {
@@ -152,6 +176,14 @@ Next Conversation::command(const std::string& line) {
     change_context(argument);
   } else if (name == "/steer") {
     steer(argument);
+  } else if (name == "/save" || name == "/load") {
+    if (argument.empty()) {
+      say_error(fmt::format("{} needs the name of a file", name));
+      return Next::read;
+    }
+    clear_interrupt();
+    const auto done = name == "/save" ? save(argument) : load(argument);
+    if (!done) say_error(done.error().message);
   } else if (name == "/read") {
     if (argument.empty()) {
       say_error("/read needs the name of a file");
@@ -171,6 +203,22 @@ Next Conversation::command(const std::string& line) {
   return Next::read;
 }
 
+/// Until the user leaves or nothing can be shown any more.
+Next converse(Conversation& conversation) {
+  LineEditor editor("ds4> ", History::default_path());
+  while (true) {
+    clear_interrupt();
+    const ReadResult read = editor.read();
+    if (read.status == ReadStatus::discarded) continue;
+    if (read.status == ReadStatus::end_of_input) return Next::leave;
+    const std::string message = trimmed(read.text);
+    if (message.empty()) continue;
+    editor.remember(message);
+    const Next next = message[0] == '/' ? conversation.command(message) : conversation.send(message);
+    if (next != Next::read) return next;
+  }
+}
+
 }  // namespace
 
 int run_repl(const Options& options, const Engine& engine, const std::vector<std::string>& tool_schemas) {
@@ -179,21 +227,24 @@ int run_repl(const Options& options, const Engine& engine, const std::vector<std
     say_error(opened.error().message);
     return exit_failure;
   }
+  const std::string& kept = options.session_path;
+  if (!kept.empty() && ::access(kept.c_str(), F_OK) == 0) {
+    if (const auto loaded = conversation.load(kept); !loaded) {
+      say_error(loaded.error().message);
+      return exit_failure;
+    }
+  }
   set_interrupt_mode(OnInterrupt::stop);
   Writer(STDERR_FILENO).write(command_list());
-  LineEditor editor("ds4> ", History::default_path());
-  while (true) {
+  const bool output_lost = converse(conversation) == Next::output_lost;
+  if (!kept.empty() && !conversation.empty()) {
     clear_interrupt();
-    const ReadResult read = editor.read();
-    if (read.status == ReadStatus::discarded) continue;
-    if (read.status == ReadStatus::end_of_input) return exit_success;
-    const std::string message = trimmed(read.text);
-    if (message.empty()) continue;
-    editor.remember(message);
-    const Next next = message[0] == '/' ? conversation.command(message) : conversation.send(message);
-    if (next == Next::leave) return exit_success;
-    if (next == Next::output_lost) return exit_failure;
+    if (const auto saved = conversation.save(kept); !saved) {
+      say_error(saved.error().message);
+      return exit_failure;
+    }
   }
+  return output_lost ? exit_failure : exit_success;
 }
 
 void say_if_context_is_small(ThinkMode think, uint64_t context_tokens) {

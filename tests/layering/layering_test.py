@@ -29,7 +29,7 @@ ALLOWED = {
 # Programs use the public API and their own files. These tools work on files, not on a running model.
 APP_EXTRA = {
     "common": {"base", "format"},  # the number format of a file's experts
-    "ds4": {"base", "format", "model"},  # --inspect describes a file that need not be loadable
+    "ds4": {"base", "format", "model", "store"},  # --inspect describes a file that need not be loadable; saved sessions
     "bench": {"base"},
     "eval": {"base"},
     "plot": {"base"},
