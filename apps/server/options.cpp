@@ -91,6 +91,10 @@ constexpr auto conversation_rows = std::to_array<Row>({
      [](Options& o, const std::string&) { o.keep_volatile_text = true; return Result<void>(); }},
     {Section::conversations, "", "--tool-memory-max-ids", "N", "sampled replies remembered at most [100000]",
      [](Options& o, const std::string& v) { return set_integer(o.tool_memory_ids, "--tool-memory-max-ids", v); }},
+    {Section::conversations, "", "--tool-reminder-tokens", "N", "remind of how tools are called in prompts longer than this; 0: never [32768]",
+     [](Options& o, const std::string& v) { return set_integer(o.tool_reminder_tokens, "--tool-reminder-tokens", v, 0, 1000000000); }},
+    {Section::conversations, "", "--accept-promises", nullptr, "let answers end that announce an action and have no call",
+     [](Options& o, const std::string&) { o.hold_to_promises = false; return Result<void>(); }},
 });
 
 constexpr auto observing_rows = std::to_array<Row>({

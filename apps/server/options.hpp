@@ -34,6 +34,8 @@ struct Options : cli::ProgramOptions {
   bool exact_replay = true;
   bool keep_volatile_text = false;
   size_t tool_memory_ids = 100000;
+  size_t tool_reminder_tokens = 32768;
+  bool hold_to_promises = true;
   unsigned drain_seconds = 60;
 
   std::string trace_path;

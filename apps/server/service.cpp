@@ -72,6 +72,11 @@ Log::Fields fields_of(const RequestRecord& record) {
   fields.push_back({"generated", fmt::to_string(record.usage.completion_tokens)});
   fields.push_back({"reasoning", fmt::to_string(record.usage.reasoning_tokens)});
   if (record.tool_calls > 0) fields.push_back({"calls", fmt::to_string(record.tool_calls)});
+  if (record.tool_reminders > 0) fields.push_back({"reminders", fmt::to_string(record.tool_reminders)});
+  if (record.promised > 0) fields.push_back({"promised", fmt::to_string(record.promised)});
+  if (record.closed_at_limit + record.closed_in_loop > 0) {
+    fields.push_back({"closed", quoted(record.closed_in_loop > 0 ? "loop" : "limit")});
+  }
   fields.push_back({"queue_s", fmt::format("{:.3f}", record.queue_seconds)});
   fields.push_back({"prefill_s", fmt::format("{:.3f}", record.prefill_seconds)});
   fields.push_back({"decode_s", fmt::format("{:.3f}", record.decode_seconds)});
@@ -141,6 +146,8 @@ class Service {
     result.pool.bytes = options.session_memory_mib << 20;
     result.queue_limit = options.queue;
     result.memory.keys = options.exact_replay ? options.tool_memory_ids : 0;
+    result.prompt.tool_reminder_tokens = options.tool_reminder_tokens;
+    result.hold_to_promises = options.hold_to_promises;
     result.speculation = cli::speculation_options(options);
     if (engine.info().steering) {
       result.steering = cli::steering_scales(options, engine.info().steering_component).value_or({});

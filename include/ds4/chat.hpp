@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -62,15 +63,24 @@ enum class ToolResultLayout {
   merged,    // the official encoding: results and user text are blocks of one turn, separated by blank lines
 };
 
+/// Long conversations with tools are told again how calls are written, at the end of turns of the user or of
+/// results. Where depends on the text before alone: when a conversation goes on, its prompt begins as before.
+struct ToolReminder {
+  size_t first_bytes = 0;     // of text before the first one, at least
+  size_t distance_bytes = 0;  // of text from one to the next, at least
+};
+
 struct ChatOptions {
   ThinkMode think = ThinkMode::high;
   std::vector<std::string> tool_schemas;  // raw JSON text of one function each, as the client sent it
   ToolResultLayout tool_results = ToolResultLayout::adjacent;
+  std::optional<ToolReminder> tool_reminder;  // only with tools
 };
 
 /// A rendered conversation. Adjacent spans of the same kind are joined.
 struct RenderedPrompt {
   std::vector<PromptSpan> spans;
+  size_t tool_reminders = 0;  // in the text
 
   std::string text() const;  // for display and cache keys
   /// What follows the first `bytes` bytes of the text.

@@ -1,5 +1,9 @@
 #include "grammar/automaton.hpp"
 
+#include <functional>
+#include <queue>
+#include <utility>
+
 namespace ds4::grammar {
 
 uint32_t AutomatonBuilder::add_state() {
@@ -36,59 +40,62 @@ void AutomatonBuilder::add_text_to(uint32_t from, std::string_view text, uint32_
   add_byte(from, text.back(), target);
 }
 
-std::vector<bool> AutomatonBuilder::states_with_an_end() const {
-  // Reverse edges; a call needs both an end of its rule and one behind it, so both lead back to the caller.
-  std::vector<std::vector<uint32_t>> sources(drafts_.size());
-  std::vector<bool> ends(drafts_.size(), false);
-  std::vector<uint32_t> work;
-  for (uint32_t state = 0; state < drafts_.size(); ++state) {
-    for (const ByteEdge& edge : drafts_[state].edges) sources[edge.target].push_back(state);
-    for (const Jump& jump : drafts_[state].jumps) {
-      sources[jump.target].push_back(state);
-      if (jump.return_to != kNoState) sources[jump.return_to].push_back(state);
-    }
-    if (!drafts_[state].final) continue;
-    ends[state] = true;
-    work.push_back(state);
-  }
-  const auto can_end = [&](const Draft& draft) {
-    for (const ByteEdge& edge : draft.edges) {
-      if (ends[edge.target]) return true;
-    }
-    for (const Jump& jump : draft.jumps) {
-      if (ends[jump.target] && (jump.return_to == kNoState || ends[jump.return_to])) return true;
-    }
-    return false;
+std::vector<uint32_t> AutomatonBuilder::bytes_to_end() const {
+  // Knuth's generalisation of Dijkstra's algorithm: a call takes what its rule and the way behind it take.
+  struct Source {
+    uint32_t state = 0;
+    uint32_t other = kNoState;  // of a call: where its rule begins or where it returns to
+    uint32_t bytes = 0;
   };
+  std::vector<std::vector<Source>> sources(drafts_.size());
+  std::vector<uint32_t> distances(drafts_.size(), kNoState);
+  using Reached = std::pair<uint32_t, uint32_t>;  // distance, state
+  std::priority_queue<Reached, std::vector<Reached>, std::greater<>> work;
+  const auto reach = [&](uint32_t state, uint64_t distance) {
+    if (distance >= distances[state]) return;
+    distances[state] = static_cast<uint32_t>(distance);
+    work.emplace(distances[state], state);
+  };
+  for (uint32_t state = 0; state < drafts_.size(); ++state) {
+    for (const ByteEdge& edge : drafts_[state].edges) sources[edge.target].push_back({state, kNoState, 1});
+    for (const Jump& jump : drafts_[state].jumps) {
+      sources[jump.target].push_back({state, jump.return_to, 0});
+      if (jump.return_to != kNoState) sources[jump.return_to].push_back({state, jump.target, 0});
+    }
+    if (drafts_[state].final) reach(state, 0);
+  }
   while (!work.empty()) {
-    const uint32_t reached = work.back();
-    work.pop_back();
-    for (const uint32_t source : sources[reached]) {
-      if (ends[source] || !can_end(drafts_[source])) continue;
-      ends[source] = true;
-      work.push_back(source);
+    const auto [distance, reached] = work.top();
+    work.pop();
+    if (distance > distances[reached]) continue;
+    for (const Source& source : sources[reached]) {
+      const uint64_t other = source.other == kNoState ? 0 : distances[source.other];
+      if (other != kNoState) reach(source.state, distance + other + source.bytes);
     }
   }
-  return ends;
+  return distances;
 }
 
 std::unique_ptr<Automaton> AutomatonBuilder::finish(uint32_t start) const {
-  const std::vector<bool> ends = states_with_an_end();
-  if (full_ || !ends[start]) return nullptr;
+  const std::vector<uint32_t> distances = bytes_to_end();
+  const auto ends = [&](uint32_t state) { return distances[state] != kNoState; };
+  if (full_ || !ends(start)) return nullptr;
   auto automaton = std::make_unique<Automaton>();
   automaton->start = start;
   automaton->states.reserve(drafts_.size());
-  for (const Draft& draft : drafts_) {
+  for (size_t i = 0; i < drafts_.size(); ++i) {
+    const Draft& draft = drafts_[i];
     State state{.edges_begin = static_cast<uint32_t>(automaton->edges.size()),
                 .jumps_begin = static_cast<uint32_t>(automaton->jumps.size()),
                 .least = draft.least,
                 .most = draft.most,
-                .final = draft.final};
+                .final = draft.final,
+                .bytes_to_end = distances[i]};
     for (const ByteEdge& edge : draft.edges) {
-      if (ends[edge.target]) automaton->edges.push_back(edge);
+      if (ends(edge.target)) automaton->edges.push_back(edge);
     }
     for (const Jump& jump : draft.jumps) {
-      if (!ends[jump.target] || (jump.return_to != kNoState && !ends[jump.return_to])) continue;
+      if (!ends(jump.target) || (jump.return_to != kNoState && !ends(jump.return_to))) continue;
       automaton->jumps.push_back(jump);
     }
     state.edges_end = static_cast<uint32_t>(automaton->edges.size());

@@ -46,7 +46,8 @@ struct State {
   uint32_t jumps_begin = 0, jumps_end = 0;
   /// The counter of the rule matters from below `least` on, and up to `most`; between them every guard holds.
   uint32_t least = 0, most = kUnlimited;
-  bool final = false;  // the rule may end here
+  bool final = false;         // the rule may end here
+  uint32_t bytes_to_end = 0;  // of the rule, at least: as if no guard mattered
 };
 
 /// Every state can reach the end of its rule, and no cycle takes no byte.
@@ -99,7 +100,8 @@ class AutomatonBuilder {
     bool final = false;
   };
 
-  std::vector<bool> states_with_an_end() const;
+  /// By state; kNoState: there is no way to an end.
+  std::vector<uint32_t> bytes_to_end() const;
 
   size_t most_states_;
   bool full_ = false;

@@ -6,6 +6,7 @@
 #include "grammar/automaton.hpp"
 #include "grammar/machine.hpp"
 #include "grammar/mask_cache.hpp"
+#include "grammar/shortest_end.hpp"
 
 namespace ds4::grammar {
 namespace {
@@ -86,6 +87,15 @@ std::string Constraint::forced() const {
     bytes.push_back(static_cast<char>(byte));
   }
   return bytes;
+}
+
+std::optional<std::vector<Token>> Constraint::shortest_end(size_t most_tokens) const {
+  if (ended_ || complete_) return std::vector<Token>();
+  const auto text = find_shortest_end(grammar_->automaton(), stacks_, configurations_, kMostForcedBytes);
+  if (!text) return std::nullopt;
+  auto tokens = index_->spell(*text, grammar_->automaton().uses_dsml);
+  const bool fits = !tokens.empty() && tokens.size() <= most_tokens;
+  return fits ? std::optional(std::move(tokens)) : std::nullopt;
 }
 
 }  // namespace ds4::grammar

@@ -409,5 +409,54 @@ TEST(JsonSchema, HostileSchemasAreRefused) {
   EXPECT_THAT(error_of(chain + R"("d1000":{}}})"), HasSubstr("too deeply"));
 }
 
+/// What is written behind `text` to end it in the shortest way.
+std::string shortest_end(const std::shared_ptr<const Grammar>& grammar, std::string_view text) {
+  Constraint constraint(grammar, nano_index());
+  EXPECT_TRUE(constraint.accept_bytes(text)) << text;
+  const auto tokens = constraint.shortest_end(1000);
+  if (!tokens) return "none";
+  std::string end;
+  for (const Token token : *tokens) {
+    end += nano_index()->bytes(token);
+    EXPECT_TRUE(constraint.accept(token)) << text << " + " << end;
+  }
+  EXPECT_TRUE(constraint.complete()) << text << " + " << end;
+  return end;
+}
+
+TEST(ShortestEnd, ClosesWhatIsOpen) {
+  const auto object = Grammar::json_object().value();
+  EXPECT_EQ(shortest_end(object, ""), "{}");
+  EXPECT_EQ(shortest_end(object, R"({"a":"b)"), "\"}");
+  EXPECT_EQ(shortest_end(object, R"({"a":[[{"b":")"), "\"}]]}");
+  EXPECT_EQ(shortest_end(object, R"({"a":tr)"), "ue}");
+  EXPECT_EQ(shortest_end(object, R"({"a":"\)").size(), 3u);
+  EXPECT_EQ(shortest_end(object, "{\"a\":\"\xE6\x97").size(), 3u);  // inside a character
+  EXPECT_EQ(shortest_end(object, R"({"a":1})"), "");
+  EXPECT_EQ(shortest_end(object, "{\n    \"a\": 1,\n  ").size(), 5u);  // a name and a value
+}
+
+TEST(ShortestEnd, ObeysWhatTheSchemaAsksFor) {
+  EXPECT_EQ(
+      shortest_end(schema_grammar(R"({"type":"object","properties":{"a":{"type":"string"},"b":{"type":"array",
+      "items":{"type":"integer"},"minItems":3},"c":{"enum":["long","longer"]}},"required":["a","b","c"]})"),
+                   R"({"a":"x)")
+          .size(),
+      std::string_view(R"(","b":[0,0,0],"c":"long"})").size());
+  EXPECT_EQ(shortest_end(schema_grammar(R"({"type":"string","minLength":300})"), "\"ab").size(), 299u);
+  EXPECT_EQ(shortest_end(schema_grammar(R"({"type":"array","minItems":20,"items":{"type":"object",
+      "properties":{"x":{"type":"number"},"y":{"type":"string","minLength":2}},"required":["x","y"]}})"),
+                         "[")
+                .size(),
+            20 * std::string_view(R"({"x":0,"y":"ab"},)").size());
+  EXPECT_EQ(
+      shortest_end(schema_grammar(R"({"type":"string","pattern":"^[a-f]{4}-[0-9]{2}$"})"), "\"a").size(), 7u);
+}
+
+TEST(ShortestEnd, KeepsToTheLimit) {
+  Constraint constraint(schema_grammar(R"({"type":"string","minLength":300})"), nano_index());
+  EXPECT_FALSE(constraint.shortest_end(5));
+}
+
 }  // namespace
 }  // namespace ds4::grammar

@@ -50,6 +50,31 @@ std::string_view VocabularyIndex::bytes(Token token) const {
   return std::string_view(text_).substr(begin, offsets_[static_cast<size_t>(token) + 1] - begin);
 }
 
+std::vector<Token> VocabularyIndex::spell(std::string_view text, bool with_dsml) const {
+  std::vector<Token> spelled;
+  while (!text.empty()) {
+    Token longest = -1;
+    size_t length = 0;
+    uint32_t node = 0;
+    for (size_t i = 0; i < text.size(); ++i) {
+      const uint32_t end = nodes_[node].end;
+      for (++node; node < end && nodes_[node].byte != static_cast<uint8_t>(text[i]);
+           node = nodes_[node].end) {
+      }
+      if (node >= end) break;
+      for (uint32_t at = nodes_[node].tokens_begin; at < nodes_[node + 1].tokens_begin; ++at) {
+        if (tokens_[at] == dsml_ && !with_dsml) continue;
+        longest = tokens_[at];
+        length = i + 1;
+      }
+    }
+    if (longest < 0) return {};
+    spelled.push_back(longest);
+    text.remove_prefix(length);
+  }
+  return spelled;
+}
+
 void VocabularyIndex::build_tree() {
   std::vector<uint32_t> path{0};  // nodes from the root to the last one made
   nodes_.push_back({});

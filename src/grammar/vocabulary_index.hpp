@@ -27,6 +27,9 @@ class VocabularyIndex {
   /// Empty for tokens that are never allowed (other special tokens, unused ids) and for EOS.
   std::string_view bytes(Token token) const;
 
+  /// The bytes as tokens, each as long as can be; empty if there is none for one of them.
+  std::vector<Token> spell(std::string_view text, bool with_dsml) const;
+
   /// The tree in depth-first order; node 0 is the empty string.
   struct Node {
     uint32_t end = 0;           // one behind the last node of the subtree

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/promised_action.hpp"
+
 namespace ds4::server {
 namespace {
 
@@ -12,6 +14,11 @@ using Kind = GenerationEvent::Kind;
 constexpr std::string_view kNudge =
     "I have thought about this long enough and should now come to my answer.\n";
 constexpr size_t most_room_tokens = 1024;
+
+// The end of a structure is worked out when this many tokens are left. It seldom takes more.
+constexpr size_t closing_window_tokens = 512;
+// Repeated tokens inside a structure that are no data any more.
+constexpr size_t structure_loop_tokens = 1024;
 
 text::ReplyReaderOptions reader_options(const AnswerOptions& options) {
   return {.think = options.split && options.thinking, .tools = options.tools};
@@ -31,7 +38,8 @@ Answer::Answer(const Tokenizer& tokenizer, AnswerOptions options, size_t choice,
       rng_(seed),
       reader_(reader_options(options_)),
       stops_(options_.stop),
-      guard_(options_.thinking_tokens) {}
+      guard_(options_.thinking_tokens),
+      structure_loop_(structure_loop_tokens) {}
 
 std::optional<Token> Answer::forced() const {
   return forced_.empty() ? std::nullopt : std::optional(forced_.front());
@@ -40,18 +48,28 @@ std::optional<Token> Answer::forced() const {
 SamplingParams Answer::sampling() const {
   SamplingParams params = options_.sampling;
   if (options_.tools && reader_.phase() == text::SamplingPhase::structure) params.temperature = 0;
+  if (end_refused_) params.temperature = 0;
   return params;
 }
 
 std::span<const uint64_t> Answer::mask() {
-  if (!constrained()) return {};
+  if (!constrained() && !end_refused_) return {};
   mask_.resize((tokenizer_.vocabulary_size() + 63) / 64);
-  options_.constraint->allowed(mask_);
+  if (constrained()) {
+    options_.constraint->allowed(mask_);
+    return mask_;
+  }
+  std::fill(mask_.begin(), mask_.end(), ~uint64_t{0});
+  if (const size_t rest = tokenizer_.vocabulary_size() % 64; rest > 0) mask_.back() >>= 64 - rest;
+  const SpecialTokens& special = tokenizer_.special();
+  for (const Token token : {special.eos, special.bos, special.user}) {
+    mask_[static_cast<size_t>(token) / 64] &= ~(uint64_t{1} << (static_cast<size_t>(token) % 64));
+  }
   return mask_;
 }
 
 size_t Answer::free_tokens() const {
-  if (!forced_.empty() || options_.constraint) return 1;
+  if (!forced_.empty() || options_.constraint || end_refused_) return 1;
   if (options_.tools && options_.sampling.temperature > 0) return 1;
   const size_t left = options_.max_tokens - tokens_.size();
   return in_reasoning() ? std::min(left, guard_.free_tokens()) : left;
@@ -63,16 +81,23 @@ bool Answer::ends_reply(Token token) const {
 }
 
 bool Answer::accept(Token token, std::optional<ScoredToken> score) {
-  if (!forced_.empty()) forced_.pop_front();
+  const bool forced = !forced_.empty();
+  if (forced) forced_.pop_front();
   if (ends_reply(token)) {
     if (options_.constraint && in_reasoning()) {
       // The model forgot to close its reasoning, and what was asked for is still to come.
       forced_.push_back(tokenizer_.special().think_close);
       return true;
     }
+    if (refuses_end()) {
+      promised_ = end_refused_ = true;
+      return true;
+    }
     end(FinishReason::stop, false, {});
     return false;
   }
+  end_refused_ = false;
+  if (!forced && constrained() && !leaves_room(token)) return true;
   if (constrained() && !options_.constraint->accept(token)) {
     end(FinishReason::error, true,
         {.status = 500, .type = "server_error", .message = "a token outside of the grammar was chosen"});
@@ -85,17 +110,58 @@ bool Answer::accept(Token token, std::optional<ScoredToken> score) {
   // The tag between reasoning and answer is a token of neither.
   if (score && token != tokenizer_.special().think_close) scores_.push_back(std::move(*score));
   publish(reader_.push(bytes));
-  if (reasoning) guard_reasoning(token, bytes);
+  if (reasoning) {
+    guard_reasoning(token, bytes);
+  } else if (constrained()) {
+    guard_structure(token);
+  }
+  if (finished_) return false;
   if (stops_.hit()) {
     end(FinishReason::stop, true, {});
   } else if (reader_.block_closed()) {
     end(FinishReason::tool_calls, false, {});
   } else if (reader_.block_broken()) {
     end(FinishReason::stop, false, {});
+  } else if (closed_ != Closing::none && forced_.empty()) {
+    end(closed_ == Closing::loop ? FinishReason::stop : FinishReason::length, false, {});
   } else if (tokens_.size() >= options_.max_tokens) {
     end(FinishReason::length, true, {});
   }
   return !finished_;
+}
+
+/// Once, where nothing was called, nothing else made the reply end, and its text says that more follows. The
+/// same turn goes on, so nothing that was told is taken back.
+bool Answer::refuses_end() const {
+  if (!options_.hold_to_promises || !options_.tools || options_.constraint || promised_) return false;
+  const ParsedReply& reply = reader_.result();
+  const bool called = !begun_ids_.empty() || reader_.in_block() || reply.malformed_tools;
+  return !called && !in_reasoning() && !stops_.hit() && promises_action(reply.content);
+}
+
+bool Answer::leaves_room(Token token) {
+  const size_t left = options_.max_tokens - tokens_.size();
+  if (!options_.may_be_closed || left > closing_window_tokens) return true;
+  grammar::Constraint behind = *options_.constraint;
+  if (!behind.accept(token) || behind.shortest_end(left - 1)) return true;
+  return !write_end(Closing::limit);
+}
+
+/// False if there is no end that fits.
+bool Answer::write_end(Closing why) {
+  const auto rest = options_.constraint->shortest_end(options_.max_tokens - tokens_.size());
+  if (!rest || rest->empty()) return false;
+  forced_.assign(rest->begin(), rest->end());
+  closed_ = why;
+  return true;
+}
+
+/// A structure that goes round in circles is brought to its end. Of a call that would be a wrong one.
+void Answer::guard_structure(Token token) {
+  if (!structure_loop_.push(token) || closed_ != Closing::none) return;
+  if (options_.may_be_closed && write_end(Closing::loop)) return;
+  closed_ = Closing::loop;
+  end(FinishReason::length, true, {});
 }
 
 void Answer::guard_reasoning(Token token, const std::string& bytes) {

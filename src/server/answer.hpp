@@ -31,6 +31,8 @@ struct AnswerOptions {
   size_t thinking_tokens = 0;  // reasoning is brought to an end after these
   std::vector<std::string> stop;
   std::optional<grammar::Constraint> constraint;  // of what comes after the reasoning
+  bool may_be_closed = false;    // the constraint is a format: rather cut short than cut off. Calls never are
+  bool hold_to_promises = true;  // with tools: an end behind the announcement of an action is refused once
   std::function<std::string()> new_call_id;
 };
 
@@ -68,13 +70,23 @@ class Answer {
   const std::string& error() const { return error_; }  // why it failed; empty if it did not
   bool hit_stop() const { return stops_.hit().has_value(); }
   bool looped() const { return looped_; }
+  /// The model was kept from ending its reply behind the announcement of an action.
+  bool promised() const { return promised_; }
+  /// Why the grammar's shortest end was written, or nothing more could be, in place of the model's words.
+  enum class Closing { none, limit, loop };
+  Closing closed() const { return closed_; }
   const SamplingParams& params() const { return options_.sampling; }
 
  private:
   bool in_reasoning() const { return options_.thinking && !reader_.reasoning_closed(); }
   bool constrained() const { return options_.constraint && !in_reasoning(); }
   bool ends_reply(Token token) const;
+  bool refuses_end() const;
+  /// Whether what the grammar needs to end has room behind this token; if not, begins to write its end.
+  bool leaves_room(Token token);
+  bool write_end(Closing why);
   void guard_reasoning(Token token, const std::string& bytes);
+  void guard_structure(Token token);
   void publish(std::vector<text::ReplyEvent> events);
   void publish_text(GenerationEvent::Kind kind, std::string text);
   void publish_call(text::ReplyEvent&& event);
@@ -96,7 +108,11 @@ class Answer {
   std::vector<ScoredToken> scores_;  // of tokens whose text was not shown yet
   std::vector<std::string> begun_ids_, call_ids_;
   std::vector<std::string> arguments_;  // by call begun
+  LoopDetector structure_loop_;
   bool looped_ = false;
+  bool promised_ = false;
+  bool end_refused_ = false;  // the next token is no end
+  Closing closed_ = Closing::none;
   bool finished_ = false;
   FinishReason reason_ = FinishReason::stop;
   std::string error_;

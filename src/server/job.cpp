@@ -62,6 +62,7 @@ RequestRecord make_record(const Job& job, std::string outcome, std::string error
   record.continued_text = job.lease.by_text;
   record.diverged_at = job.lease.diverged_at;
   record.outcome = std::move(outcome);
+  record.tool_reminders = job.prompt.rendered.tool_reminders;
   record.error = std::move(error);
   if (!job.choices.empty()) record.generated = tokenizer.decode(job.choices.front().answer.tokens());
   record.usage.completion_tokens = record.usage.reasoning_tokens = 0;
@@ -72,6 +73,10 @@ RequestRecord make_record(const Job& job, std::string outcome, std::string error
     record.tools_malformed = record.tools_malformed || choice.answer.reply().malformed_tools;
     record.tools_repaired = record.tools_repaired || choice.answer.reply().repaired_tools;
     record.thinking_looped = record.thinking_looped || choice.answer.looped();
+    record.promised += choice.answer.promised() ? 1 : 0;
+    record.promises_kept += choice.answer.promised() && !choice.answer.call_ids().empty() ? 1 : 0;
+    record.closed_at_limit += choice.answer.closed() == Answer::Closing::limit ? 1 : 0;
+    record.closed_in_loop += choice.answer.closed() == Answer::Closing::loop ? 1 : 0;
   }
   const auto now = Job::Clock::now();
   const auto taken = job.taken == Job::Clock::time_point() ? now : job.taken;

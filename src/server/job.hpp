@@ -33,6 +33,11 @@ struct RequestRecord {
   std::string error;
   size_t tool_calls = 0;
   bool tools_malformed = false, tools_repaired = false, thinking_looped = false;
+  size_t promised = 0;         // answers kept from ending behind the announcement of an action
+  size_t promises_kept = 0;    // of those, with a call in the end
+  size_t closed_at_limit = 0;  // answers in a format whose end was written for them
+  size_t closed_in_loop = 0;
+  size_t tool_reminders = 0;  // in the prompt
   double queue_seconds = 0, prefill_seconds = 0, decode_seconds = 0;
 };
 

@@ -15,6 +15,8 @@ constexpr std::string_view kInfillBegin = "<｜fim▁begin｜>", kInfillHole = "
                            kInfillEnd = "<｜fim▁end｜>";
 // What the completions endpoint puts before a bare prompt.
 constexpr std::string_view kCompletionSystem = "You are a helpful assistant";
+// For depths: what sampled and rendered tokens of one text have in common.
+constexpr size_t bytes_per_token = 4;
 
 std::string_view trimmed_end(std::string_view text) {
   const size_t last = text.find_last_not_of(" \t\r\n\v\f");
@@ -179,7 +181,8 @@ TranscriptKeys reply_keys(const TranscriptKeys& transcript, std::string_view con
 }
 
 std::variant<Prompt, RequestError> build_prompt(const GenerationRequest& request, SharedReplyMemory& memory,
-                                                const Tokenizer& tokenizer) {
+                                                const Tokenizer& tokenizer,
+                                                const PromptOptions& prompt_options) {
   if (request.kind == GenerationRequest::Kind::infill) return infill_prompt(request, tokenizer);
   Prompt prompt;
   std::vector<ChatMessage> messages = request.messages;
@@ -193,6 +196,9 @@ std::variant<Prompt, RequestError> build_prompt(const GenerationRequest& request
   ChatOptions options{.think = request.thinking.mode};
   if (request.tool_choice != ToolChoice::none) {
     for (const Tool& tool : request.tools) options.tool_schemas.push_back(tool.schema);
+  }
+  if (const size_t bytes = prompt_options.tool_reminder_tokens * bytes_per_token; bytes > 0) {
+    options.tool_reminder = {.first_bytes = bytes, .distance_bytes = bytes / 8};
   }
   prompt.rendered = render_chat(messages, options);
   prompt.text = prompt.rendered.text();

@@ -56,11 +56,18 @@ class SharedReplyMemory {
   store::ReplyMemory memory_;
 };
 
+struct PromptOptions {
+  /// Of prompts longer than this, tokens being four bytes of text here: about every eighth as many, they
+  /// are reminded of how tools are called. 0: never.
+  size_t tool_reminder_tokens = 32768;
+};
+
 /// Renders and tokenises. Assistant messages that the memory knows, by the ids of their calls or by the
 /// transcript before them, are written as they were sampled, whatever the client made of them. RequestError:
 /// infill with a vocabulary that has no tokens for it.
 std::variant<Prompt, RequestError> build_prompt(const GenerationRequest& request, SharedReplyMemory& memory,
-                                                const Tokenizer& tokenizer);
+                                                const Tokenizer& tokenizer,
+                                                const PromptOptions& options = {});
 
 /// A finished reply, as it is remembered: `tokens` up to EOS; `block_bytes` of them at the end are tool
 /// calls; `thinking`: they began inside reasoning. Null if reasoning was not closed.

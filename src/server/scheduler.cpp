@@ -68,6 +68,18 @@ void SchedulerMetrics::record(const RequestRecord& record) {
         fmt::format("miss=\"{}\"", miss_name(record.miss)));
   if (record.tools_malformed) count("ds4_tool_calls_malformed_total", "Answers with unreadable calls.", "");
   if (record.tools_repaired) count("ds4_tool_calls_repaired_total", "Answers with calls made good.", "");
+  const auto count_all = [&](std::string_view name, std::string_view help, const char* labels,
+                             size_t amount) {
+    if (amount > 0) all.counter(name, help, labels).add(static_cast<double>(amount));
+  };
+  const char* promised = "Answers kept from ending behind the announcement of an action.";
+  count_all("ds4_promised_actions_total", promised, "called=\"yes\"", record.promises_kept);
+  count_all("ds4_promised_actions_total", promised, "called=\"no\"", record.promised - record.promises_kept);
+  const char* closed = "Answers in a format whose end was written for them.";
+  count_all("ds4_formats_closed_total", closed, "why=\"limit\"", record.closed_at_limit);
+  count_all("ds4_formats_closed_total", closed, "why=\"loop\"", record.closed_in_loop);
+  if (record.tool_reminders > 0)
+    count("ds4_tool_reminders_total", "Prompts that remind of how tools are called.", "");
   if (record.thinking_looped) count("ds4_thinking_loops_total", "Reasoning that went round in circles.", "");
   prompt_tokens.add(static_cast<double>(record.usage.prompt_tokens));
   cached_tokens.add(static_cast<double>(record.usage.cached_tokens));
@@ -193,7 +205,8 @@ void Scheduler::update_gauges() {
   if (queue_.empty() && running_ == 0) idle_.notify_all();
 }
 
-// Takes up requests in the order of their arrival as long as all answers fit one pass.
+// Takes up requests in the order of their arrival as long as a pass has room. The last one may have more
+// answers than that: then a step takes two passes.
 void Scheduler::admit() {
   while (true) {
     std::unique_ptr<Job> job;
@@ -202,7 +215,7 @@ void Scheduler::admit() {
       size_t rows = 0;
       for (const auto& running : jobs_) rows += running->request.choices;
       if (queue_.empty()) return;
-      if (!stopping_ && rows + queue_.front()->request.choices > max_batch_rows) return;
+      if (!stopping_ && rows >= max_batch_rows) return;
       job = std::move(queue_.front());
       queue_.pop_front();
       running_ = jobs_.size() + 1;
@@ -333,6 +346,9 @@ void Scheduler::begin_answers(Job& job) {
   options.stop = job.request.stop;
   options.new_call_id = [this, prefix = job.request.tool_id_prefix] { return new_call_id(prefix); };
   options.constraint = job.constraint;
+  options.may_be_closed =
+      job.request.tool_choice != ToolChoice::required && job.request.tool_choice != ToolChoice::named;
+  options.hold_to_promises = options_.hold_to_promises;
   for (size_t i = 0; i < job.request.choices; ++i) {
     std::shared_ptr<ResidentSession> resident = job.lease.resident;
     if (i > 0) {
@@ -349,103 +365,6 @@ void Scheduler::begin_answers(Job& job) {
     publish(job, choice);
   }
   finish_if_done(job);
-}
-
-// The next token of every answer, in as few passes as possible.
-void Scheduler::decode_step() {
-  std::vector<Choice*> rows;
-  std::vector<Job*> owners;
-  for (const auto& job : jobs_) {
-    for (Choice& choice : job->choices) {
-      if (choice.answer.finished()) continue;
-      rows.push_back(&choice);
-      owners.push_back(job.get());
-    }
-  }
-  if (rows.empty()) return;
-  metrics_.decode_steps.add();
-  metrics_.batch_rows.observe(static_cast<double>(rows.size()));
-  const bool alone = rows.size() == 1 && decode_alone(*owners[0], *rows[0]);
-  std::vector<Choice*> going;
-  for (size_t i = 0; i < rows.size() && !alone; ++i) {
-    Choice& choice = *rows[i];
-    std::optional<ScoredToken> score;
-    const auto token = pick(choice);
-    if (!token) {
-      const RequestError error = engine_error(token.error());
-      choice.answer.finish(FinishReason::error, error);
-      continue;
-    }
-    if (owners[i]->request.logprobs) score = score_token(choice, *token, owners[i]->request.top_logprobs);
-    const size_t before = choice.answer.tokens().size();
-    choice.answer.accept(*token, std::move(score));
-    const size_t taken = choice.answer.tokens().size() - before;
-    metrics_.generated_tokens.add(static_cast<double>(taken));
-    // The last token as well: the conversation goes on behind it.
-    if (taken > 0 && choice.resident->session().position() < options_.pool.context) going.push_back(&choice);
-  }
-  // Clients see the tokens before the next ones are computed.
-  for (size_t i = 0; i < rows.size(); ++i) publish(*owners[i], *rows[i]);
-  evaluate(going);
-  for (size_t i = 0; i < rows.size(); ++i) publish(*owners[i], *rows[i]);
-  std::sort(owners.begin(), owners.end());
-  owners.erase(std::unique(owners.begin(), owners.end()), owners.end());
-  for (Job* job : owners) finish_if_done(*job);
-}
-
-Result<Token> Scheduler::pick(Choice& choice) {
-  if (const auto forced = choice.answer.forced()) return *forced;
-  const Session& session = choice.resident->session();
-  const SamplingParams params = choice.answer.sampling();
-  const std::span<const uint64_t> mask = choice.answer.mask();
-  return mask.empty() ? session.sample(params, choice.answer.rng())
-                      : session.sample(params, choice.answer.rng(), mask);
-}
-
-std::optional<ScoredToken> Scheduler::score_token(const Choice& choice, Token token, size_t alternatives) {
-  const auto logits = choice.resident->session().logits();
-  if (!logits) return std::nullopt;
-  ScoredToken score{tokenizer().decode(token), token_logprob(*logits, token), {}};
-  for (const TokenLogprob& top : top_logprobs(*logits, alternatives)) {
-    score.top.push_back({tokenizer().decode(top.token), top.logprob});
-  }
-  return score;
-}
-
-// With drafts, several tokens at a time. False if this answer's tokens have to be looked at one by one.
-bool Scheduler::decode_alone(Job& job, Choice& choice) {
-  const bool drafts = engine_.info().drafter && options_.speculation.depth > 0;
-  if (!drafts || job.request.logprobs || choice.answer.free_tokens() < 2) return false;
-  const SpecialTokens& special = tokenizer().special();
-  const std::array<Token, 3> stops{special.eos, special.bos, special.user};
-  const auto tokens = choice.resident->session().generate(choice.answer.sampling(), choice.answer.rng(),
-                                                          choice.answer.free_tokens(), stops);
-  if (!tokens) {
-    choice.answer.finish(FinishReason::error, engine_error(tokens.error()));
-    return true;
-  }
-  metrics_.generated_tokens.add(static_cast<double>(tokens->size()));
-  for (const Token token : *tokens) {
-    if (!choice.answer.accept(token, std::nullopt)) break;
-  }
-  return true;
-}
-
-void Scheduler::evaluate(std::vector<Choice*>& rows) {
-  if (rows.empty()) return;
-  std::vector<BatchRow> batch;
-  batch.reserve(rows.size());
-  for (Choice* choice : rows) {
-    batch.push_back({&choice->resident->session(), choice->answer.tokens().back()});
-  }
-  const auto results = engine_.eval_batch(batch);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (!results) {
-      rows[i]->answer.finish(FinishReason::error, engine_error(results.error()));
-    } else if (!(*results)[i]) {
-      rows[i]->answer.finish(FinishReason::error, engine_error((*results)[i].error()));
-    }
-  }
 }
 
 void Scheduler::publish(Job& job, Choice& choice) {

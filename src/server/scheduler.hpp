@@ -10,6 +10,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -27,6 +28,8 @@ struct SchedulerOptions {
   PoolLimits pool;
   size_t queue_limit = 256;  // requests that wait; more are refused with 429
   store::ReplyMemoryLimits memory;
+  PromptOptions prompt;
+  bool hold_to_promises = true;  // see AnswerOptions
   SpeculationOptions speculation;
   SteeringScales steering;
   /// Called from the scheduler's thread when a request is over.
@@ -86,11 +89,20 @@ class Scheduler final : public Generator {
   void sync_slice(Job& job);
   size_t quantum() const;  // tokens of a slice
   void begin_answers(Job& job);
+
+  /// An answer under way.
+  struct Row {
+    Job* job = nullptr;
+    Choice* choice = nullptr;
+  };
   void decode_step();
-  bool decode_alone(Job& job, Choice& choice);
+  bool choose(const Row& row);
+  bool decode_alone(const Row& row);
   Result<Token> pick(Choice& choice);
   std::optional<ScoredToken> score_token(const Choice& choice, Token token, size_t alternatives);
-  void evaluate(std::vector<Choice*>& rows);
+  /// Appends the last token of each.
+  void evaluate(std::span<const Row> rows);
+  void recover(const Row& row, Error error);
   void publish(Job& job, Choice& choice);
   void fail_job(Job& job, const RequestError& error, std::string outcome = "failed");
   void finish_if_done(Job& job);
@@ -123,6 +135,7 @@ class Scheduler final : public Generator {
   std::string broken_;                    // why the engine does not work any more
   bool told_broken_ = false;
   double tokens_per_second_ = 0;  // of prefill, measured
+  uint64_t decode_steps_ = 0;
   std::thread thread_;
 };
 

@@ -219,6 +219,14 @@ bool SessionPool::give_up_one(size_t tokens, bool side, const ResidentSession* e
   return true;
 }
 
+void SessionPool::trim() {
+  size_t longest = 0;
+  for (const auto& resident : sessions_) {
+    if (resident->busy) longest = std::max(longest, resident->session().position());
+  }
+  make_room(longest);
+}
+
 void SessionPool::make_room(size_t tokens) {
   while (over_limits()) {
     const auto victim = find_idle(tokens);

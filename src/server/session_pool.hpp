@@ -93,6 +93,8 @@ class SessionPool {
   Result<std::shared_ptr<ResidentSession>> copy(const ResidentSession& original, bool side);
   /// The request is done; the session is kept unless there is no room or `keep` is false.
   void release(const std::shared_ptr<ResidentSession>& resident, bool keep);
+  /// Keeps to the limits while conversations grow.
+  void trim();
   /// Nothing runs any more, and what did may be in any state.
   void forget_busy() {
     std::erase_if(sessions_, [](const auto& resident) { return resident->busy; });

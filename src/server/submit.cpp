@@ -75,7 +75,7 @@ void Scheduler::submit(GenerationRequest request, std::shared_ptr<EventSink> sin
   }
   auto constraint = make_constraint(request);
   if (!constraint) return tell_failed(*sink, grammar_error(constraint.error()));
-  auto prompt = build_prompt(request, memory_, tokenizer());
+  auto prompt = build_prompt(request, memory_, tokenizer(), options_.prompt);
   if (auto* error = std::get_if<RequestError>(&prompt)) return tell_failed(*sink, std::move(*error));
 
   auto job = std::make_unique<Job>();
@@ -111,7 +111,7 @@ void Scheduler::submit(GenerationRequest request, std::shared_ptr<EventSink> sin
 }
 
 Generator::Count Scheduler::count(const GenerationRequest& request) const {
-  const auto prompt = build_prompt(request, memory_, tokenizer());
+  const auto prompt = build_prompt(request, memory_, tokenizer(), options_.prompt);
   if (const auto* error = std::get_if<RequestError>(&prompt)) return {0, *error};
   return {std::get<Prompt>(prompt).tokens.size(), std::nullopt};
 }

@@ -14,7 +14,7 @@ bool LoopDetector::push(Token token) {
   for (size_t period = 1; period <= std::min(count_, max_period); ++period) {
     size_t& run = agreement_[period];
     run = last_[(count_ - period) % max_period] == token ? run + 1 : 0;
-    loop = loop || run + period >= std::max(min_tokens, min_repeats * period);
+    loop = loop || run + period >= std::max(min_tokens_, min_repeats * period);
   }
   last_[count_ % max_period] = token;
   ++count_;

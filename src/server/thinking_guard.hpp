@@ -10,12 +10,13 @@
 namespace ds4::server {
 
 /// Notices that the last tokens repeat themselves: a period of up to 128 tokens, seen at least 8 times over
-/// at least 256 tokens.
+/// at least `min_tokens` tokens.
 class LoopDetector {
  public:
   static constexpr size_t max_period = 128;
   static constexpr size_t min_repeats = 8;
-  static constexpr size_t min_tokens = 256;
+
+  explicit LoopDetector(size_t min_tokens = 256) : min_tokens_(min_tokens) {}
 
   /// True while the tokens up to this one are a loop.
   bool push(Token token);
@@ -24,6 +25,7 @@ class LoopDetector {
   std::array<Token, max_period> last_{};            // ring
   std::array<size_t, max_period + 1> agreement_{};  // by period: tokens in a row that equal the one before
   size_t count_ = 0;
+  size_t min_tokens_;
 };
 
 /// Watches the tokens inside reasoning.

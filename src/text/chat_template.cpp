@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -29,6 +30,12 @@ You MUST reason with the utmost depth and rigor, leaving absolutely nothing to c
 Do not stop reasoning until you have independently verified the solution from multiple angles and are certain that no assumption remains unchecked and no error remains undiscovered.
 
 )text";
+
+// In the words of the tools section. No protocol text.
+constexpr std::string_view kToolReminder =
+    "\n\n<system-reminder>\nTools are called by writing a \"<｜DSML｜tool_calls>\" block, as described under "
+    "\"Tools\". If the next step needs a tool, call it in this reply: saying what will be done does not do "
+    "it.\n</system-reminder>";
 
 constexpr std::string_view kToolResultOpen = "<tool_result>";
 constexpr std::string_view kToolResultClose = "</tool_result>";
@@ -84,7 +91,11 @@ void append_system_region(PromptBuilder& prompt, const std::vector<ChatMessage>&
 /// Writes turns one after the other; what a turn begins with depends on the ones before it.
 class TurnWriter {
  public:
-  TurnWriter(PromptBuilder& prompt, const ChatOptions& options) : prompt_(prompt), options_(options) {}
+  TurnWriter(PromptBuilder& prompt, const ChatOptions& options) : prompt_(prompt), options_(options) {
+    if (!options.tool_schemas.empty() && options.tool_reminder) {
+      reminder_from_bytes_ = options.tool_reminder->first_bytes;
+    }
+  }
 
   void write(const ChatMessage& message, bool keep_reasoning) {
     switch (message.role) {
@@ -105,9 +116,11 @@ class TurnWriter {
 
   void finish() {
     if (!open_turn_) return;
-    prompt_.trusted(text::kAssistant);
+    end_turn();
     prompt_.trusted(thinking() ? text::kThinkOpen : text::kThinkClose);
   }
+
+  size_t reminders() const { return reminders_; }
 
  private:
   bool thinking() const { return options_.think != ThinkMode::none; }
@@ -136,10 +149,20 @@ class TurnWriter {
     }
   }
 
+  /// The assistant's turn begins.
+  void end_turn() {
+    if (prompt_.size_bytes() >= reminder_from_bytes_) {
+      prompt_.trusted(kToolReminder);
+      reminder_from_bytes_ = prompt_.size_bytes() + options_.tool_reminder->distance_bytes;
+      ++reminders_;
+    }
+    prompt_.trusted(text::kAssistant);
+  }
+
   void write_assistant(const ChatMessage& message, bool keep_reasoning) {
     const SampledReply* sampled = message.sampled.get();
     if (open_turn_) {
-      prompt_.trusted(text::kAssistant);
+      end_turn();
       if (thinking() && keep_reasoning) {
         prompt_.trusted(text::kThinkOpen);
         if (sampled != nullptr) {
@@ -163,6 +186,8 @@ class TurnWriter {
 
   PromptBuilder& prompt_;
   const ChatOptions& options_;
+  size_t reminder_from_bytes_ = SIZE_MAX;
+  size_t reminders_ = 0;
   bool open_turn_ = false;     // a user or tool turn waits for its answer
   bool open_results_ = false;  // that turn consists of tool results so far
 };
@@ -190,7 +215,9 @@ RenderedPrompt render_chat(const std::vector<ChatMessage>& messages, const ChatO
     writer.write(*turns[i], tool_context || i >= turns_up_to_last_user);
   }
   writer.finish();
-  return prompt.take();
+  RenderedPrompt rendered = prompt.take();
+  rendered.tool_reminders = writer.reminders();
+  return rendered;
 }
 
 std::string RenderedPrompt::text() const {

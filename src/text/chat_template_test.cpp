@@ -174,6 +174,37 @@ TEST(RenderChat, ASampledReplyIsWrittenAsItWas) {
   }));
 }
 
+// What one request showed, the next one shows in the same place, wherever the conversation was then.
+TEST(RenderChat, RemindersStayWhereTheyAre) {
+  const ChatOptions options{.tool_schemas = {R"({"name":"f"})"},
+                            .tool_reminder = ToolReminder{.first_bytes = 6000, .distance_bytes = 1000}};
+  std::vector<ChatMessage> messages;
+  std::string before;
+  size_t reminders = 0;
+  for (int turn = 0; turn < 40; ++turn) {
+    ChatMessage question;
+    question.content = std::string(static_cast<size_t>(100 + 37 * (turn % 7)), 'x');
+    messages.push_back(question);
+    const RenderedPrompt prompt = render_chat(messages, options);
+    const std::string text = prompt.text();
+    EXPECT_THAT(text, testing::StartsWith(before.substr(0, before.rfind(kAssistant)))) << turn;
+    const size_t last = text.rfind("<system-reminder>");
+    if (text.size() > 6500) {
+      EXPECT_LT(text.size() - last, 1000u + 700u) << turn;
+    } else if (text.size() < 6000) {
+      EXPECT_EQ(last, std::string::npos) << turn;
+    }
+    EXPECT_GE(prompt.tool_reminders, reminders);
+    reminders = prompt.tool_reminders;
+    before = text;
+    messages.push_back({Role::assistant, "y", "why"});
+  }
+  EXPECT_GT(reminders, 3u);
+  ChatOptions without = options;
+  without.tool_schemas.clear();
+  EXPECT_EQ(render_chat(messages, without).tool_reminders, 0u);
+}
+
 TEST(RenderChat, EffortBeyondMaximum) {
   const std::string text = rendered({{Role::user, "q"}}, {.think = ThinkMode::beyond});
   EXPECT_THAT(text, testing::StartsWith(std::string(kBos) +

@@ -16,18 +16,20 @@ class PromptBuilder {
   void append(const std::vector<PromptSpan>& spans) {
     for (const PromptSpan& span : spans) append(span.text, span.trusted);
   }
-  bool empty() const { return prompt_.spans.empty(); }
+  size_t size_bytes() const { return size_bytes_; }
   RenderedPrompt take() { return std::exchange(prompt_, {}); }
 
  private:
   void append(std::string_view text, bool trusted) {
     if (text.empty()) return;
+    size_bytes_ += text.size();
     if (prompt_.spans.empty() || prompt_.spans.back().trusted != trusted)
       prompt_.spans.push_back({{}, trusted});
     prompt_.spans.back().text += text;
   }
 
   RenderedPrompt prompt_;
+  size_t size_bytes_ = 0;
 };
 
 }  // namespace ds4::text

@@ -105,6 +105,11 @@ class ScriptedBackend : public backend::Backend {
       ++counters_->decode_passes;
       counters_->decode_rows += rows.size();
     }
+    for (const backend::DecodeRow& row : rows) {
+      if (!options_.decoding_takes_memory) break;
+      auto& state = static_cast<ScriptedSequence&>(*row.sequence);
+      DS4_TRY(take(state, state.tokens.size() + 1));
+    }
     for (size_t i = 0; i < rows.size(); ++i) {
       auto& state = static_cast<ScriptedSequence&>(*rows[i].sequence);
       state.tokens.push_back(rows[i].token);
@@ -204,7 +209,6 @@ class ScriptedBackend : public backend::Backend {
     --*options_.failing_passes;
     return fail(ErrorCode::internal, "the script's device failed");
   }
-  /// What decoding adds is not counted.
   Result<void> take(ScriptedSequence& state, size_t tokens) const {
     if (state.count(tokens, options_.memory_tokens)) return {};
     return fail(ErrorCode::out_of_memory, "the script's memory is full");

@@ -28,7 +28,8 @@ struct ScriptedOptions {
   std::chrono::microseconds per_prompt_token{0};
   /// How many of the next passes fail as on a device that lost its state; not owned, may be null.
   std::atomic<size_t>* failing_passes = nullptr;
-  size_t memory_tokens = SIZE_MAX;  // of all states together; beyond them: out_of_memory
+  size_t memory_tokens = SIZE_MAX;     // of all states together; beyond them: out_of_memory
+  bool decoding_takes_memory = false;  // of the same
 };
 
 /// What was computed so far.

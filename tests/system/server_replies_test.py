@@ -25,9 +25,17 @@ BROKEN = {
     "half-tag": f"\n\n<{DSML}tool_ca",
 }
 LOOP = "Hmm, wait. " * 600
+END = "<\uff5cend\u2581of\u2581sentence\uff5c>"
+NOTE = {"type": "object", "properties": {"note": TEXT, "marks": {"type": "array", "items": {"type": "integer"},
+                                                                "minItems": 2}},
+        "required": ["note", "marks"], "additionalProperties": False}
 
 RULES = [
     ("(guard)", "It is whole.</think>whole"),
+    ("promise and stop", "Hm.</think>I see. Let me list the files." + END + SHELL_CALL),
+    ("say and stop", "Hm.</think>There are three files." + END + SHELL_CALL),
+    ("long note", 'Hm.</think>{"note":"' + "".join(f"line {i}, " for i in range(2000))),
+    {"when": "endless note", "text": '{"note":"on and on', "endless": False, "no_end": True},
     ("greet", "A greeting.</think>Hello there!"),
     ("directly", "Direct."),
     ("loop", LOOP + "</think>At last."),
@@ -150,6 +158,19 @@ class Replies(ServerTest):
         self.assertRegex(reply.calls[0][0], f"^{prefix}[0-9a-f]{{32}}$")
 
     @in_all_dialects
+    def test_end_behind_a_promise_is_refused(self, dialect, stream):
+        before = self.server.metrics().get('ds4_promised_actions_total{called="yes"}', 0)
+        reply = dialect.ask(self.server, "promise and stop", stream, tools=[SHELL])
+        self.assertTrue(reply.content.startswith("I see. Let me list the files."), reply.content)
+        self.assertEqual((reply.finish, [name for _, name, _ in reply.calls]), ("tool_calls", ["shell"]))
+        self.assert_no_markup(reply)
+        self.assertEqual(self.server.metrics()['ds4_promised_actions_total{called="yes"}'], before + 1)
+        reply = dialect.ask(self.server, "say and stop", stream, tools=[SHELL])
+        self.assertEqual((reply.content, reply.calls), ("There are three files.", []))
+        reply = dialect.ask(self.server, "promise and stop", stream)
+        self.assertEqual(reply.content, "I see. Let me list the files.")
+
+    @in_all_dialects
     def test_call_in_unclosed_reasoning_is_made(self, dialect, stream):
         reply = dialect.ask(self.server, "forget the tag", stream, tools=[SHELL])
         self.assertEqual((reply.finish, len(reply.calls)), ("tool_calls", 1))
@@ -223,6 +244,22 @@ class Replies(ServerTest):
         self.assertEqual((reply.reasoning, reply.content), ("Go.", '{"ok":true}'))
         reply = dialect.ask(self.server, "unwilling", stream, schema=schema, max_tokens=200)
         self.assertIn(json.loads(reply.content)["ok"], (True, False))
+
+    @in_all_dialects
+    def test_json_is_whole_at_a_limit(self, dialect, stream):
+        for limit in (60, 300):
+            reply = dialect.ask(self.server, "long note", stream, schema=NOTE, max_tokens=limit)
+            note = json.loads(reply.content)
+            self.assertEqual((reply.finish, sorted(note)), ("length", ["marks", "note"]))
+            self.assertTrue(note["note"].startswith("line 0, line 1, "), note)
+            self.assertLessEqual(reply.completion_tokens, limit)
+
+    @in_all_dialects
+    def test_json_that_runs_on_is_closed(self, dialect, stream):
+        reply = dialect.ask(self.server, "endless note", stream, schema=NOTE, thinking=False)
+        self.assertTrue(json.loads(reply.content)["note"].startswith("on and on"))
+        self.assertEqual(reply.finish, "stop")
+        self.assertLess(reply.completion_tokens, 1200)
 
     def test_unsupported_schemas_are_named(self):
         for dialect in ALL_DIALECTS:

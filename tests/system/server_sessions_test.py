@@ -92,6 +92,36 @@ class Warmth(ServerTest):
         self.assertRegex("".join(self.server.log), 'miss="(other-start|no-session|diverged)"')
 
 
+class Reminders(ServerTest):
+    """Long conversations with tools are reminded of them, and stay warm all the same."""
+    rules = [("<tool_result>", CALL), ("one call", CALL), ("title", "</think>A title")]
+    arguments = ("--ctx", "16384", "--tool-reminder-tokens", "1000")
+
+    def reminders(self, line):
+        found = re.search(r" reminders=(\d+)", line)
+        return int(found.group(1)) if found else 0
+
+    def test_prompts_go_on_as_they_began(self):
+        for answered, dialect in enumerate(ALL_DIALECTS):
+            messages, before = [("user", self.fresh() + "one call")], None
+            for turn in range(12):
+                reply = dialect.ask(self.server, messages, tools=[SHELL])
+                if before is not None:
+                    self.assertEqual(reply.cached_tokens, before.prompt_tokens + before.completion_tokens, turn)
+                messages += [assistant(reply), ("tool", reply.calls[0][0], f"result {turn} " + "a line of it\n" * 30)]
+                before = reply
+            lines = self.server.logged("answered .*cached", 12 * (answered + 1))
+            counts = [self.reminders(line) for line in lines[-12:]]
+            self.assertEqual((counts[0], sorted(counts)), (0, counts))
+            self.assertGreater(counts[-1], 3)
+        self.assertGreater(self.server.metrics()["ds4_tool_reminders_total"], 10)
+
+    def test_not_without_tools(self):
+        with Server(*self.arguments, rules=self.rules) as server:
+            Chat().ask(server, [("system", LONG), ("user", "title")])
+            self.assertEqual(self.reminders(server.logged("answered")[-1]), 0)
+
+
 class Pace(ServerTest):
     """A server that takes its time: 0.3 ms a prompt token, and 5 ms a token of an answer."""
     rules = [ENDLESS, ("greet", "A greeting.</think>Hello there!"), ("one call", CALL)]
