@@ -1,4 +1,4 @@
-// Where the pieces of a payload lie (docs/formats.md §12.1).
+// Where the pieces of a payload lie (docs/formats.md §14.2).
 #pragma once
 
 #include <cstdint>

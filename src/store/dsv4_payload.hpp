@@ -1,4 +1,4 @@
-// The original system's session payload ("DSV4") from and to a portable state (docs/formats.md §12).
+// The original system's session payload ("DSV4") from and to a portable state (docs/formats.md §14).
 #pragma once
 
 #include <cstddef>

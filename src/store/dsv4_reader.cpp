@@ -1,4 +1,4 @@
-// Reading the original's payloads (docs/formats.md §12.1).
+// Reading the original's payloads (docs/formats.md §14.2).
 #include <algorithm>
 #include <cstring>
 

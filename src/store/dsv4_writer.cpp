@@ -1,4 +1,4 @@
-// Writing payloads that the original reads (docs/formats.md §12.1).
+// Writing payloads that the original reads (docs/formats.md §14.2).
 #include <algorithm>
 #include <cstring>
 #include <vector>

@@ -1,5 +1,5 @@
 // The original system's checkpoint files, KVC version 1: cache text, payload, map of tool calls
-// (docs/formats.md §12).
+// (docs/formats.md §14).
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes golden.json: what KVC files of made-up Flash states must be, written from docs/formats.md §11 and §12 with
+"""Makes golden.json: what KVC files of made-up Flash states must be, written from docs/formats.md §11 and §14 with
 numpy alone. A state follows from its number of tokens by a hash, so that a test can make the same one.
 
 usage: make_golden.py OUT
