@@ -9,8 +9,8 @@
 #include <numeric>
 
 #include "base/error.hpp"
-#include "calibration_set.hpp"
 #include "common/atomic_file.hpp"
+#include "common/calibration_set.hpp"
 #include "common/console.hpp"
 #include "common/interrupt.hpp"
 #include "common/model_run.hpp"

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <string_view>
 
 #include "base/error.hpp"
 #include "base/mapped_file.hpp"
@@ -17,54 +16,52 @@ namespace {
 constexpr size_t leading_bytes = 256;
 constexpr size_t chunk_bytes = size_t{16} << 20;
 
-class Hash {
- public:
-  Hash() : state_(XXH3_createState()) {
-    if (state_) XXH3_128bits_reset(state_.get());
-  }
-  void add(const void* bytes, size_t count) {
-    if (state_ && count > 0) XXH3_128bits_update(state_.get(), bytes, count);
-  }
-  void add(uint64_t number) { add(&number, sizeof number); }
-  void add(std::string_view text) {
-    add(uint64_t{text.size()});
-    add(text.data(), text.size());
-  }
-  void add_begin(std::span<const std::byte> bytes) {
-    add(uint64_t{bytes.size()});
-    add(bytes.data(), std::min(bytes.size(), leading_bytes));
-  }
-  std::string hexadecimal() const {
-    if (!state_) return {};
-    const XXH128_hash_t hash = XXH3_128bits_digest(state_.get());
-    return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
-  }
-
- private:
-  struct Free {
-    void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
-  };
-  std::unique_ptr<XXH3_state_t, Free> state_;
-};
+void add_begin(ContentHash& hash, std::span<const std::byte> bytes) {
+  hash.add(uint64_t{bytes.size()});
+  hash.add(bytes.data(), std::min(bytes.size(), leading_bytes));
+}
 
 }  // namespace
 
+void ContentHash::Free::operator()(XXH3_state_s* state) const {
+  XXH3_freeState(state);
+}
+
+ContentHash::ContentHash() : state_(XXH3_createState()) {
+  if (state_) XXH3_128bits_reset(state_.get());
+}
+
+void ContentHash::add(const void* bytes, size_t count) {
+  if (state_ && count > 0) XXH3_128bits_update(state_.get(), bytes, count);
+}
+
+void ContentHash::add(std::string_view text) {
+  add(uint64_t{text.size()});
+  add(text.data(), text.size());
+}
+
+std::string ContentHash::hexadecimal() const {
+  if (!state_) return {};
+  const XXH128_hash_t hash = XXH3_128bits_digest(state_.get());
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
 std::string source_fingerprint(std::span<const MappedTensor> tensors) {
-  Hash hash;
+  ContentHash hash;
   for (const MappedTensor& tensor : tensors) {
     hash.add(tensor.name);
     for (const Source& source : tensor.sources) {
       hash.add(source.name);
       hash.add(source_type_name(source));
-      hash.add_begin(source.bytes);
-      hash.add_begin(source.scales);
+      add_begin(hash, source.bytes);
+      add_begin(hash, source.scales);
     }
   }
   return hash.hexadecimal();
 }
 
 std::string imatrix_fingerprint(const format::Imatrix& imatrix) {
-  Hash hash;
+  ContentHash hash;
   for (const auto& [name, values] : imatrix.entries) {
     hash.add(name);
     hash.add(uint64_t{values.size()});

@@ -27,6 +27,7 @@ using ds4::quantize::print;
 constexpr const char* footer = R"(
 Other commands, with a --help of their own:
   ds4-quantize splice   puts layers of experts of one GGUF file into another
+  ds4-quantize score    tells how well files predict texts, and how far they are from a reference
 
 Recipes:
   q2     IQ2_XXS for gate and up experts, Q2_K for down experts; everything else as q8
@@ -178,7 +179,9 @@ void add_options(CLI::App& app, ds4::quantize::ConvertOptions& options, Recipes&
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc > 1 && std::string_view(argv[1]) == "splice") return ds4::quantize::run_splice(argc - 1, argv + 1);
+  const std::string_view command = argc > 1 ? argv[1] : "";
+  if (command == "splice") return ds4::quantize::run_splice(argc - 1, argv + 1);
+  if (command == "score") return ds4::quantize::run_score(argc - 1, argv + 1);
   CLI::App app("Converts DeepSeek V4 models to GGUF files of any number format.", "ds4-quantize");
   ds4::quantize::ConvertOptions options;
   Recipes recipes;

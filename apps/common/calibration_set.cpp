@@ -1,4 +1,4 @@
-#include "calibration_set.hpp"
+#include "common/calibration_set.hpp"
 
 #include <algorithm>
 

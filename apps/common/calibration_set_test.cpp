@@ -1,4 +1,4 @@
-#include "calibration_set.hpp"
+#include "common/calibration_set.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

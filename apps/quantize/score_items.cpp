@@ -1,0 +1,131 @@
+#include "score_items.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include <boost/json.hpp>
+
+#include "base/error.hpp"
+#include "base/quote.hpp"
+#include "common/calibration_set.hpp"
+#include "common/console.hpp"
+#include "ds4/chat.hpp"
+#include "fingerprint.hpp"
+
+namespace ds4::quantize {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (;;) {
+    const size_t end = text.find(separator);
+    parts.push_back(text.substr(0, end));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
+std::string_view without_return(std::string_view line) {
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  return line;
+}
+
+}  // namespace
+
+Result<ScoreItem> read_text_item(const std::string& path, const Tokenizer& tokenizer) {
+  DS4_ASSIGN(const std::string text, cli::read_file(path));
+  ScoreItem item{fs::path(path).filename().string(), ItemKind::text, tokenizer.encode_plain(text),
+                 given_text_tokens};
+  if (item.tokens.size() <= item.begin)
+    return fail(ErrorCode::invalid_argument,
+                "{}: a text of {} tokens is too short to score; it takes more than {}", path,
+                item.tokens.size(), item.begin);
+  return item;
+}
+
+Result<std::vector<ScoreItem>> read_dataset_items(const std::string& path, const Tokenizer& tokenizer) {
+  DS4_ASSIGN(const std::string text, cli::read_file(path));
+  std::vector<ScoreItem> items;
+  const std::string name = fs::path(path).filename().string();
+  for (const std::string_view prompt : cli::calibration_prompts(text)) {
+    ScoreItem item{fmt::format("{}:{}", name, items.size() + 1), ItemKind::text,
+                   tokenizer.encode_rendered(prompt), 1};
+    if (item.tokens.size() > item.begin) items.push_back(std::move(item));
+  }
+  if (items.empty()) return fail(ErrorCode::invalid_argument, "{}: there is nothing to score", path);
+  return items;
+}
+
+std::vector<Token> question_tokens(const std::string& text, const Tokenizer& tokenizer) {
+  ChatOptions options;
+  options.think = ThinkMode::none;
+  return render_chat({ChatMessage{.role = Role::user, .content = text}}, options).encode(tokenizer);
+}
+
+Result<std::vector<ScoreItem>> read_continuations(const std::string& path, const Tokenizer& tokenizer) {
+  DS4_ASSIGN(const std::string manifest, cli::read_file(path));
+  const fs::path folder = fs::path(path).parent_path();
+  std::vector<ScoreItem> items;
+  size_t number = 0;
+  for (std::string_view line : split(manifest, '\n')) {
+    ++number;
+    line = without_return(line);
+    if (line.empty() || line.starts_with('#')) continue;
+    const auto fields = split(line, '\t');
+    if (fields.size() < 3 || fields[0].empty())
+      return fail(ErrorCode::format, "{}:{}: an id and two files are expected, divided by tabs", path,
+                  number);
+    DS4_ASSIGN(const std::string question, cli::read_file((folder / fields[1]).string()));
+    DS4_ASSIGN(const std::string answer, cli::read_file((folder / fields[2]).string()));
+    ScoreItem item{std::string(fields[0]), ItemKind::continuation, question_tokens(question, tokenizer), 0};
+    item.begin = item.tokens.size();
+    const auto target = tokenizer.encode_plain(answer);
+    item.tokens.insert(item.tokens.end(), target.begin(), target.end());
+    if (target.empty())
+      return fail(ErrorCode::format, "{}:{}: the continuation of {} is empty", path, number,
+                  quote(fields[0]));
+    items.push_back(std::move(item));
+  }
+  if (items.empty()) return fail(ErrorCode::invalid_argument, "{}: there is nothing to score", path);
+  return items;
+}
+
+Result<std::vector<Question>> read_questions(const std::string& path) {
+  DS4_ASSIGN(const std::string text, cli::read_file(path));
+  std::vector<Question> questions;
+  size_t number = 0;
+  for (std::string_view line : split(text, '\n')) {
+    ++number;
+    line = without_return(line);
+    if (line.empty() || line.starts_with('#')) continue;
+    boost::system::error_code error;
+    const boost::json::value value = boost::json::parse(line, error);
+    const auto* object = error ? nullptr : value.if_object();
+    const auto* id = object ? object->if_contains("id") : nullptr;
+    const auto* prompt = object ? object->if_contains("prompt") : nullptr;
+    if (!id || !id->is_string() || !prompt || !prompt->is_string())
+      return fail(ErrorCode::format, "{}:{}: an object with \"id\" and \"prompt\" is expected", path, number);
+    questions.push_back({std::string(id->get_string()), std::string(prompt->get_string())});
+  }
+  if (questions.empty()) return fail(ErrorCode::invalid_argument, "{}: there are no questions", path);
+  return questions;
+}
+
+void cut_items(std::vector<ScoreItem>& items, size_t scored) {
+  for (ScoreItem& item : items) {
+    if (item.scored() > scored) item.tokens.resize(item.begin + scored);
+  }
+}
+
+std::string vocabulary_fingerprint(const Tokenizer& tokenizer) {
+  ContentHash hash;
+  for (size_t id = 0; id < tokenizer.vocabulary_size(); ++id)
+    hash.add(tokenizer.vocabulary_string(static_cast<Token>(id)));
+  return hash.hexadecimal();
+}
+
+}  // namespace ds4::quantize

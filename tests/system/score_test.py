@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""`ds4-quantize score` with the bundled model: numbers that `ds4` prints too, references, continuations, stamps."""
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+import unittest
+import xml.dom.minidom
+
+from quantize_support import DATA, DS4, MODEL, QUANTIZE, TIMEOUT_S, Gguf, QuantizeTest
+
+MARK = "===== DS4_IMATRIX_PROMPT"
+TEXTS = f"""{MARK} a =====
+<｜begin▁of▁sentence｜><｜User｜>What is the capital of Italy?<｜Assistant｜></think>The capital of Italy is Rome.<｜end▁of▁sentence｜>
+{MARK} b =====
+<｜begin▁of▁sentence｜>You are a succinct assistant.<｜User｜>Calculate 26 - 249.<｜Assistant｜></think>-223<｜end▁of▁sentence｜>
+"""
+QUESTIONS = "".join(json.dumps({"id": f"q{i}", "prompt": text}) + "\n" for i, text in enumerate(
+    ["What is the capital of Japan?", "Calculate 47 + 85.", "What is a clock?"]))
+
+
+class Score(QuantizeTest):
+    def score(self, *arguments):
+        """The report as JSON."""
+        self.good("score", *arguments, "--backend", "cpu", "--json", self.path("score.json"))
+        with open(self.path("score.json"), encoding="utf-8") as file:
+            return json.load(file)
+
+    def test_the_likelihood_is_that_of_ds4(self):
+        facts = os.path.join(DATA, "facts.txt")
+        model = self.score(MODEL, "--text", facts, "--max-tokens", "200")["models"][0]
+        printed = subprocess.run([DS4, "-m", MODEL, "--cpu", "--perplexity-file", facts, "-n", "200"], capture_output=True,
+                                 text=True, timeout=TIMEOUT_S)
+        expected = float(re.search(r"avg_nll=([0-9.]+)", printed.stdout).group(1))
+        self.assertEqual((model["tokens"], model["items"][0]["id"], model["items"][0]["given"]), (200, "facts.txt", 32))
+        self.assertAlmostEqual(model["mean_nll"], expected, places=6)
+
+    def test_a_model_is_no_way_from_itself_and_others_are(self):
+        texts = self.write("texts.txt", TEXTS)
+        for keep in ("64", "100000"):
+            at_once = self.score(MODEL, "--dataset", texts)["models"][0]
+            written = self.score(MODEL, "--dataset", texts, "--write-reference", self.path("ref"), "--keep", keep)
+            self.assertEqual([i["id"] for i in at_once["items"]], ["texts.txt:1", "texts.txt:2"])
+            self.assertAlmostEqual(written["models"][0]["nll"], at_once["nll"], places=4, msg="steps and passes agree")
+            q2 = self.make("q2", f"q2-{keep}.gguf")
+            report = self.score(MODEL, q2, "--reference", self.path("ref"), "--svg", self.path("chart.svg"))
+            same, other = report["models"]
+            self.assertEqual(report["reference"]["model"], same["name"])
+            self.assertLess(abs(same["mean_kl"]), 1e-6)
+            self.assertEqual(same["agreements"], same["tokens"])
+            self.assertAlmostEqual(same["nll"], same["reference_nll"], places=4)
+            self.assertGreater(other["mean_kl"], 1e-3)
+            self.assertNotEqual(other["nll"], other["reference_nll"])
+            self.assertEqual(sum(i["tokens"] for i in other["items"]), other["tokens"])
+            self.assertAlmostEqual(sum(i["kl"] for i in other["items"]), other["kl"], places=5)
+            chart = xml.dom.minidom.parse(self.path("chart.svg"))
+            self.assertIn(f"q2-{keep}.gguf", [n.firstChild.data for n in chart.getElementsByTagName("text") if n.firstChild])
+
+    def test_continuations(self):
+        questions = self.write("questions.jsonl", QUESTIONS)
+        self.score(MODEL, "--questions", questions, "--continue", "6", "--write-reference", self.path("ref"))
+        same = self.score(MODEL, "--reference", self.path("ref"))["models"][0]
+        self.assertEqual((same["continuations"], same["first_matches"]), (3, 3))
+        self.assertEqual(same["greedy_prefix"], same["tokens"])
+        self.assertLessEqual(max(i["tokens"] for i in same["items"]), 6)
+        # The same from files, with an answer that the model does not give.
+        os.mkdir(self.path("data"))
+        for name, text in (("p", "What is the capital of Japan?"), ("right", "The capital of Japan"), ("wrong", "Seven red hats"),
+                           ("late", "The capital of Rome is")):
+            self.write(f"data/{name}.txt", text)
+        manifest = self.write("data/manifest.tsv", "# id\tprompt\tcontinuation\tresponse\n\nr\tp.txt\tright.txt\tx.json\n"
+                                                   "w\tp.txt\twrong.txt\r\nl\tp.txt\tlate.txt\n")
+        items = self.score(MODEL, "--continuations", manifest)["models"][0]["items"]
+        self.assertEqual([i["first_matches"] for i in items], [1, 0, 1])
+        self.assertEqual(items[0]["greedy_prefix"], items[0]["tokens"])
+        self.assertEqual(items[1]["greedy_prefix"], 0)
+        self.assertTrue(1 <= items[2]["greedy_prefix"] < items[2]["tokens"], items[2])
+        table = self.good("score", MODEL, "--continuations", manifest, "--backend", "cpu")
+        self.assertRegex(table, r"nano\.gguf +\d+ .* 2/3 ")
+
+    def test_stamps(self):
+        texts = self.write("texts.txt", TEXTS)
+        self.score(MODEL, "--dataset", texts, "--write-reference", self.path("ref"))
+        model = self.make("q2")
+        os.symlink("q2.gguf", self.path("link.gguf"))
+        before = Gguf(model)
+        for round in range(2):
+            report = self.score(self.path("link.gguf"), "--reference", self.path("ref"), "--stamp")
+            score, after = report["models"][0], Gguf(model)
+            stamp = {k[len("quantize.score."):]: v for k, v in after.keys.items() if k.startswith("quantize.score.")}
+            self.assertEqual(stamp["tokens"], score["tokens"])
+            self.assertEqual(stamp["items"], 2)
+            self.assertAlmostEqual(stamp["nll"], score["mean_nll"], places=5)
+            self.assertAlmostEqual(stamp["kl"], score["mean_kl"], places=6)
+            self.assertEqual(stamp["reference.fingerprint"], report["reference"]["fingerprint"])
+            self.assertEqual({k: v for k, v in after.keys.items() if not k.startswith("quantize.score.")}, before.keys)
+            self.assertEqual(list(after.tensors), list(before.tensors))
+            for name in before.tensors:
+                self.assertEqual(after.tensors[name][:2], before.tensors[name][:2])
+                self.assertEqual(after.data(name), before.data(name), name)
+            self.assertTrue(os.path.islink(self.path("link.gguf")))
+        # Requantised it is another file, without a score.
+        self.assertFalse([k for k in Gguf(self.make("q4", source=model)).keys if k.startswith("quantize.score.")])
+
+    def test_a_stamp_that_cannot_be_written_leaves_the_model(self):
+        texts, model = self.write("texts.txt", TEXTS), self.make("q2")
+        before = self.read("q2.gguf")
+        self.bad(1, "q2.gguf.tmp: cannot be written", "score", model, "--dataset", texts, "--stamp", "--backend", "cpu",
+                 largest_file=5_000_000)
+        self.assertEqual(self.read("q2.gguf"), before)
+        self.assertEqual(self.names(), ["q2.gguf", "texts.txt"])
+
+    def test_an_interrupt_leaves_no_reference(self):
+        running = subprocess.Popen([QUANTIZE, "score", MODEL, "--text", os.path.join(DATA, "facts.txt"), "--backend", "cpu",
+                                    "--write-reference", self.path("ref")], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        deadline = time.time() + 60
+        while time.time() < deadline and not self.names():
+            time.sleep(0.05)
+        running.send_signal(signal.SIGINT)
+        running.communicate(timeout=60)
+        self.assertEqual(running.returncode, 130)
+        self.assertEqual(self.names(), [])
+
+    def test_mistakes_are_said(self):
+        texts, short = self.write("texts.txt", TEXTS), self.write("short.txt", "Hello")
+        self.bad(2, "MODEL is required", "score")
+        self.bad(2, "nothing to score", "score", MODEL)
+        self.bad(2, "come from the reference", "score", MODEL, "--reference", "x", "--text", texts)
+        self.bad(2, "takes one model", "score", MODEL, MODEL, "--text", texts, "--write-reference", "x")
+        self.bad(2, "needs --write-reference", "score", MODEL, "--questions", texts)
+        self.bad(1, "nowhere: cannot be opened", "score", MODEL, "--reference", self.path("nowhere"))
+        self.bad(1, "no undamaged reference", "score", MODEL, "--reference", texts)
+        self.bad(1, "too short to score", "score", MODEL, "--text", short, "--backend", "cpu")
+        self.bad(1, "texts.txt:1: an id and two files", "score", MODEL, "--continuations", texts, "--backend", "cpu")
+        self.bad(1, "short.txt:1: an object", "score", MODEL, "--questions", short, "--write-reference", self.path("r"),
+                 "--backend", "cpu")
+        self.assertEqual(self.names(), ["short.txt", "texts.txt"])
+
+
+if __name__ == "__main__":
+    unittest.main()
