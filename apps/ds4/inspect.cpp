@@ -7,6 +7,7 @@
 #include "common/progress.hpp"
 #include "diagnostics.hpp"
 #include "format/gguf.hpp"
+#include "model/weights.hpp"
 
 namespace ds4::cli {
 namespace {
@@ -74,9 +75,14 @@ Result<std::string> describe_model(const std::string& path) {
     uint64_t tensors = 0, bytes = 0;
   };
   std::map<std::string_view, Total> types;
-  Total all;
+  Total all, vectors;  // importance vectors are no weights
   double parameters = 0;
   for (const auto& tensor : file.tensors()) {
+    if (!model::is_weight(tensor)) {
+      ++vectors.tensors;
+      vectors.bytes += tensor.size_bytes;
+      continue;
+    }
     Total& type = types[format::type_name(tensor.type)];
     ++type.tensors;
     type.bytes += tensor.size_bytes;
@@ -89,6 +95,8 @@ Result<std::string> describe_model(const std::string& path) {
   for (const auto& [type, total] : types) {
     add(fmt::format("type {}", type), fmt::format("{} tensors, {}", total.tensors, human_bytes(total.bytes)));
   }
+  if (vectors.tensors > 0)
+    add("importance", fmt::format("{} vectors, {}", vectors.tensors, human_bytes(vectors.bytes)));
   return out;
 }
 

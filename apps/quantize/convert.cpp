@@ -11,6 +11,7 @@
 
 #include "base/error.hpp"
 #include "drafter_source.hpp"
+#include "embedded_vectors.hpp"
 #include "encode_tensor.hpp"
 #include "fingerprint.hpp"
 #include "format/gguf_writer.hpp"
@@ -91,6 +92,7 @@ class Conversion {
       add_quantize_metadata(origin(*file.tensors), *file.writer);
       for (const PlannedTensor& planned : *file.plan)
         file.writer->add_tensor(planned.tensor->name, planned.type, planned.tensor->dims);
+      if (embeds(*file.writer)) add_vectors(*imatrix_, tensors_, *file.writer);
       DS4_ASSIGN(*file.bytes, file.writer->planned_bytes());
     }
     TensorEncoder encoder({source_path(), options_.threads, options_.cancelled,
@@ -138,6 +140,9 @@ class Conversion {
   /// Where the MTP block goes: a drafter is the only thing that its file is made into.
   const std::string& mtp_path() const {
     return options_.mtp_output.empty() ? options_.output : options_.mtp_output;
+  }
+  bool embeds(const GgufWriter& writer) const {
+    return options_.embed_imatrix && imatrix_ && &writer == &writer_;
   }
   const std::string& source_path() const {
     return options_.gguf.empty() ? options_.checkpoint : options_.gguf;
@@ -273,6 +278,7 @@ class Conversion {
       }));
       done_cost_ += planned.cost();
     }
+    if (embeds(writer)) return write_vectors(*imatrix_, complete - std::min(complete, plan.size()), writer);
     return {};
   }
 
@@ -293,7 +299,8 @@ class Conversion {
         }
         seconds += speed->second * static_cast<double>(planned.weights());
       }
-      text += fmt::format("\n{} tensors, file of {} bytes ({:.2f} GiB), recipe {}\n", file.plan->size(),
+      text += fmt::format("\n{} tensors, file of {} bytes ({:.2f} GiB), recipe {}\n",
+                          file.plan->size() + (embeds(*file.writer) ? imatrix_->entries.size() : 0),
                           *file.bytes, static_cast<double>(*file.bytes) / (1 << 30), options_.recipe.name());
     }
     text += fmt::format("Memory besides the mapped source: {:.1f} MiB\n",

@@ -30,6 +30,7 @@ struct ConvertOptions {
   std::string name;        // general.name; empty = that of the variant or of the file
   std::string imatrix;     // importance file; empty = none
   bool imatrix_strict = false;
+  bool embed_imatrix = false;  // also put its vectors into the model's file
   bool overwrite = false;
   bool dry_run = false;    // checks everything and writes nothing; `output` may be empty
   bool resume = false;     // continue what a run that was ended left, and leave it if this one is ended

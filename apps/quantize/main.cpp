@@ -161,9 +161,14 @@ void add_options(CLI::App& app, ds4::quantize::ConvertOptions& options, Recipes&
       ->type_name("FILE");
   app.add_option("--name", options.name, "general.name of the model (default: that of the variant or file)")
       ->type_name("NAME");
-  app.add_option("--imatrix", options.imatrix, "Importance file to weigh errors by")->type_name("FILE");
+  app.add_option("--imatrix", options.imatrix,
+                 "Importance file to weigh errors by, or a GGUF file with vectors inside")
+      ->type_name("FILE");
   app.add_flag("--imatrix-strict", options.imatrix_strict,
                "Fail where the importance file has no vector for a tensor that could use one")
+      ->needs("--imatrix");
+  app.add_flag("--embed-imatrix", options.embed_imatrix,
+               "Put the vectors into the model's file, which --imatrix can read them from later")
       ->needs("--imatrix");
   app.add_option("--threads", options.threads, "Threads, 0 = one for each processor")
       ->type_name("N")

@@ -24,9 +24,12 @@ constexpr uint32_t max_prefill_chunk = 65536;
 void warm(const format::GgufFile& file, const std::function<void(uint64_t, uint64_t)>& progress) {
   constexpr uint64_t page_bytes = 4096, report_bytes = 64ull << 20;
   uint64_t total = 0, done = 0, reported = 0;
-  for (const format::GgufTensor& tensor : file.tensors()) total += tensor.size_bytes;
+  for (const format::GgufTensor& tensor : file.tensors()) {
+    if (model::is_weight(tensor)) total += tensor.size_bytes;
+  }
   volatile unsigned char sink = 0;
   for (const format::GgufTensor& tensor : file.tensors()) {
+    if (!model::is_weight(tensor)) continue;
     for (uint64_t i = 0; i < tensor.size_bytes; i += page_bytes) {
       sink = static_cast<unsigned char>(tensor.data[i]);
       if (progress && done + i >= reported + report_bytes) progress(reported = done + i, total);
@@ -50,7 +53,9 @@ ModelInfo describe(const model::ModelShape& shape, const format::GgufFile& file,
   info.experts_used = shape.experts_used;
   info.vocabulary = shape.vocabulary;
   info.max_context = shape.max_context;
-  for (const format::GgufTensor& tensor : file.tensors()) info.weight_bytes += tensor.size_bytes;
+  for (const format::GgufTensor& tensor : file.tensors()) {
+    if (model::is_weight(tensor)) info.weight_bytes += tensor.size_bytes;
+  }
   info.state_bytes_per_token = backend.state_bytes_per_token;
   info.drafter = backend.drafter;
   return info;

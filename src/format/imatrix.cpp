@@ -62,6 +62,14 @@ class Reader {
   const std::string& path_;
 };
 
+Result<void> check_values(std::span<const float> values, std::string_view name, const std::string& path) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (!std::isfinite(values[i]) || values[i] < 0)
+      return fail(ErrorCode::format, "{}: value {} of {} is {}", path, i, quote(name), values[i]);
+  }
+  return {};
+}
+
 Result<void> read_entry(Reader& reader, const std::string& path, Imatrix& imatrix) {
   DS4_ASSIGN(const int32_t name_length, reader.integer("the length of a name", 1, kLongestName));
   DS4_ASSIGN(const std::string name, reader.text(name_length, "a name"));
@@ -71,11 +79,10 @@ Result<void> read_entry(Reader& reader, const std::string& path, Imatrix& imatri
   DS4_ASSIGN(const auto raw, reader.bytes(uint64_t{sizeof(float)} * static_cast<uint64_t>(count), "values"));
   std::vector<float> values(static_cast<size_t>(count));
   std::memcpy(values.data(), raw.data(), raw.size());
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (calls > 0) values[i] /= static_cast<float>(calls);
-    if (!std::isfinite(values[i]) || values[i] < 0)
-      return fail(ErrorCode::format, "{}: value {} of {} is {}", path, i, quote(name), values[i]);
+  if (calls > 0) {
+    for (float& value : values) value /= static_cast<float>(calls);
   }
+  DS4_TRY(check_values(values, name, path));
   if (!imatrix.entries.emplace(name, std::move(values)).second)
     return fail(ErrorCode::format, "{}: there are two entries {}", path, quote(name));
   return {};
@@ -158,8 +165,38 @@ Result<Imatrix> parse_imatrix(std::span<const std::byte> bytes, const std::strin
   return imatrix;
 }
 
+Result<Imatrix> embedded_imatrix(const GgufFile& file) {
+  Imatrix imatrix;
+  for (const GgufTensor& tensor : file.tensors()) {
+    if (!tensor.name.starts_with(imatrix_tensor_prefix)) continue;
+    if (tensor.type != TensorType::f32)
+      return fail(ErrorCode::format, "{}: tensor {} has type {}, but importance is F32", file.path(),
+                  quote(tensor.name), type_name(tensor.type));
+    std::vector<float> values(tensor.elements());
+    std::memcpy(values.data(), tensor.data, values.size() * sizeof(float));
+    const std::string_view name = tensor.name.substr(imatrix_tensor_prefix.size());
+    DS4_TRY(check_values(values, name, file.path()));
+    imatrix.entries.emplace(name, std::move(values));
+  }
+  if (imatrix.entries.empty())
+    return fail(ErrorCode::not_found, "{}: there are no importance vectors in it (no tensor \"{}*\")",
+                file.path(), imatrix_tensor_prefix);
+  if (const auto dataset = file.get_string("quantize.imatrix.dataset")) imatrix.dataset = *dataset;
+  if (const auto chunks = file.get_uint("quantize.imatrix.chunks_count");
+      chunks && *chunks <= static_cast<uint64_t>(std::numeric_limits<int32_t>::max()))
+    imatrix.chunks = static_cast<uint32_t>(*chunks);
+  return imatrix;
+}
+
 Result<Imatrix> read_imatrix(const std::string& path) {
   DS4_ASSIGN(const MappedFile file, MappedFile::open(path));
+  constexpr std::string_view gguf_magic = "GGUF";
+  const std::span<const std::byte> bytes = file.bytes();
+  if (bytes.size() >= gguf_magic.size() &&
+      std::memcmp(bytes.data(), gguf_magic.data(), gguf_magic.size()) == 0) {
+    DS4_ASSIGN(const GgufFile gguf, GgufFile::open(path));
+    return embedded_imatrix(gguf);
+  }
   return parse_imatrix(file.bytes(), path);
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ds4/error.hpp"
+#include "format/gguf.hpp"
 
 namespace ds4::format {
 
@@ -27,8 +28,15 @@ struct Imatrix {
                                       uint64_t experts) const;
 };
 
-/// Counts and lengths are checked against the file; every number must be finite and not negative, every name
-/// be there once.
+/// What the names of importance vectors inside a GGUF file begin with; the entry's name follows.
+inline constexpr std::string_view imatrix_tensor_prefix = "imatrix.";
+
+/// The vectors inside a GGUF file; not_found if there are none, format if one is not F32, or has a number
+/// that is negative or not finite.
+Result<Imatrix> embedded_imatrix(const GgufFile& file);
+
+/// An importance file, or the vectors inside a GGUF file. Counts and lengths are checked against the file;
+/// every number must be finite and not negative, every name be there once.
 Result<Imatrix> read_imatrix(const std::string& path);
 Result<Imatrix> parse_imatrix(std::span<const std::byte> bytes, const std::string& path);
 

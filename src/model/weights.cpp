@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/error.hpp"
+#include "format/imatrix.hpp"
 #include "model/tensor_list.hpp"
 #include "model/tensor_names.hpp"
 
@@ -87,6 +88,10 @@ Result<ModelWeights> bind_weights(const GgufFile& file, const ModelShape& shape)
   for (const TensorSlot& slot : list_model_tensors(shape, weights)) DS4_TRY(bind(file, shape, slot));
   for (const LayerWeights& layer : weights.layers) DS4_TRY(check_expert_types(file, layer));
   return weights;
+}
+
+bool is_weight(const Tensor& tensor) {
+  return !tensor.name.starts_with(format::imatrix_tensor_prefix);
 }
 
 bool has_mtp(const GgufFile& file) {

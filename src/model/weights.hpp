@@ -81,6 +81,9 @@ struct MtpWeights {
 /// only valid expert numbers.
 Result<ModelWeights> bind_weights(const format::GgufFile& file, const ModelShape& shape);
 
+/// False for tensors that a file holds beside its weights: importance vectors (docs/formats.md §10).
+bool is_weight(const Tensor& tensor);
+
 /// True if `file` holds MTP tensors (prefix "mtp.0.").
 bool has_mtp(const format::GgufFile& file);
 /// Binds the MTP block against the main model's shape.
