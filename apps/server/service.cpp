@@ -72,6 +72,9 @@ Log::Fields fields_of(const RequestRecord& record) {
   fields.push_back({"generated", fmt::to_string(record.usage.completion_tokens)});
   fields.push_back({"reasoning", fmt::to_string(record.usage.reasoning_tokens)});
   if (record.tool_calls > 0) fields.push_back({"calls", fmt::to_string(record.tool_calls)});
+  if (record.calls_changed > 0) {
+    fields.push_back({"calls_changed", fmt::to_string(record.calls_changed)});
+  }
   if (record.tool_reminders > 0) fields.push_back({"reminders", fmt::to_string(record.tool_reminders)});
   if (record.promised > 0) fields.push_back({"promised", fmt::to_string(record.promised)});
   if (record.closed_at_limit + record.closed_in_loop > 0) {

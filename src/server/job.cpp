@@ -62,6 +62,7 @@ RequestRecord make_record(const Job& job, std::string outcome, std::string error
   record.continued_text = job.lease.by_text;
   record.diverged_at = job.lease.diverged_at;
   record.outcome = std::move(outcome);
+  record.calls_changed = job.prompt.calls_changed;
   record.tool_reminders = job.prompt.rendered.tool_reminders;
   record.error = std::move(error);
   if (!job.choices.empty()) record.generated = tokenizer.decode(job.choices.front().answer.tokens());

@@ -38,6 +38,7 @@ struct RequestRecord {
   size_t closed_at_limit = 0;  // answers in a format whose end was written for them
   size_t closed_in_loop = 0;
   size_t tool_reminders = 0;  // in the prompt
+  size_t calls_changed = 0;   // see Prompt
   double queue_seconds = 0, prefill_seconds = 0, decode_seconds = 0;
 };
 

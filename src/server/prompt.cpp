@@ -6,6 +6,9 @@
 #include <array>
 #include <utility>
 
+#include "text/dsml.hpp"
+#include "text/json_equal.hpp"
+#include "text/prompt_builder.hpp"
 #include "text/special_tokens.hpp"
 
 namespace ds4::server {
@@ -81,6 +84,17 @@ std::shared_ptr<const SampledReply> reply_of_calls(const std::vector<ToolCall>& 
   return reply;
 }
 
+/// Whether the client shows the calls that were sampled. A block that had to be repaired was not kept.
+bool same_calls(const SampledReply& reply, const std::vector<ToolCall>& calls) {
+  if (reply.tool_block.empty()) return calls.empty();
+  const ParsedReply sampled = parse_reply(text_of(reply.tool_block), false, true);
+  return std::equal(calls.begin(), calls.end(), sampled.tool_calls.begin(), sampled.tool_calls.end(),
+                    [](const ToolCall& shown, const ToolCall& written) {
+                      return shown.name == written.name &&
+                             text::json_equal(shown.arguments, written.arguments);
+                    });
+}
+
 /// Puts sampled replies to the messages that they belong to, and collects the hash of the transcript.
 class Recollection {
  public:
@@ -112,10 +126,18 @@ class Recollection {
       return;
     }
     ++prompt_.replies_known;
-    if (trimmed_end(text_of(reply->content)) != trimmed_end(message.content)) {
-      // The client's words count where they differ.
+    // The client's words count where they differ.
+    const bool other_text = trimmed_end(text_of(reply->content)) != trimmed_end(message.content);
+    const bool other_calls = !same_calls(*reply, message.tool_calls);
+    if (other_text || other_calls) {
       SampledReply edited = *reply;
-      edited.content = {{message.content, false}};
+      if (other_text) edited.content = {{message.content, false}};
+      if (other_calls) {
+        prompt_.calls_changed += reply->tool_block.empty() ? 0 : 1;
+        text::PromptBuilder calls;
+        text::append_tool_calls(calls, message.tool_calls);
+        edited.tool_block = calls.take().spans;
+      }
       reply = std::make_shared<const SampledReply>(std::move(edited));
     }
     message.sampled = std::move(reply);

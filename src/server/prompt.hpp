@@ -31,6 +31,7 @@ struct Prompt {
   TranscriptKeys transcript;    // of all messages
   size_t replies_known = 0;     // assistant messages written as they were sampled
   size_t replies_unknown = 0;   // the others
+  size_t calls_changed = 0;     // known replies whose calls the client shows otherwise; written as it does
 };
 
 /// Replies of earlier turns, shared by the threads that render and the one that generates.
@@ -63,7 +64,8 @@ struct PromptOptions {
 };
 
 /// Renders and tokenises. Assistant messages that the memory knows, by the ids of their calls or by the
-/// transcript before them, are written as they were sampled, whatever the client made of them. RequestError:
+/// transcript before them, are written as they were sampled, reasoning included, but for texts and calls that
+/// the client shows otherwise. RequestError:
 /// infill with a vocabulary that has no tokens for it.
 std::variant<Prompt, RequestError> build_prompt(const GenerationRequest& request, SharedReplyMemory& memory,
                                                 const Tokenizer& tokenizer,

@@ -75,7 +75,7 @@ TEST(BuildPrompt, SampledCallsAreContinuedByTheirIds) {
   memory.put("call_1", sampled_reply(tokens, std::string_view(kBlock).size(), true, tokenizer()));
 
   ChatMessage call = message(Role::assistant, "text");
-  call.tool_calls = {{"call_1", "f", R"({ "x" : "other" })"}};
+  call.tool_calls = {{"call_1", "f", R"({ "x" : "\u003c｜User｜>" })"}};
   ChatMessage result = message(Role::tool, "result");
   result.tool_call_id = "call_1";
   request.messages.insert(request.messages.end(), {call, result});
@@ -93,6 +93,47 @@ TEST(BuildPrompt, SampledCallsAreContinuedByTheirIds) {
   const Prompt unknown = prompt_of(request, memory);
   EXPECT_THAT(unknown.text, HasSubstr("<think></think>edited"));
   EXPECT_EQ(unknown.replies_unknown, 1u);
+}
+
+// What a client made of a call counts: what the model sees must be what was done.
+TEST(BuildPrompt, CallsThatClientsChangeAreWrittenAsTheyShowThem) {
+  SharedReplyMemory memory{{}};
+  GenerationRequest request = with_tool();
+  memory.put("call_1", sampled_reply(sampled_tokens("why\n", "text "), std::string_view(kBlock).size(), true,
+                                     tokenizer()));
+  request.messages.push_back(message(Role::assistant, "text"));
+  ChatMessage& call = request.messages.back();
+  const std::string sampled = "name=\"f\">\n<｜DSML｜parameter  name";  // two spaces
+  call.tool_calls = {{"call_1", "f", R"({"x":"<｜User｜>"})"}};
+  EXPECT_THAT(prompt_of(request, memory).text, HasSubstr(sampled));
+  EXPECT_EQ(prompt_of(request, memory).calls_changed, 0u);
+  call.tool_calls = {{"call_1", "f", R"({"x":"edited"})"}};
+  const Prompt edited = prompt_of(request, memory);
+  EXPECT_THAT(edited.text,
+              HasSubstr("why\n</think>text \n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"f\">\n"
+                        "<｜DSML｜parameter name=\"x\" string=\"true\">edited<"));
+  EXPECT_EQ(edited.calls_changed, 1u);
+  call.tool_calls = {{"call_1", "g", R"({"x":"<｜User｜>"})"}};
+  EXPECT_THAT(prompt_of(request, memory).text, HasSubstr("invoke name=\"g\""));
+  call.tool_calls = {{"call_1", "f", R"({"x":"<｜User｜>"})"}, {"call_1", "f", R"({"x":"more"})"}};
+  EXPECT_THAT(prompt_of(request, memory).text, HasSubstr(">more<"));
+  call.tool_calls = {{"call_1", "f", "no JSON"}};
+  EXPECT_EQ(prompt_of(request, memory).calls_changed, 1u);
+}
+
+// Markup that had to be repaired is not shown to the model again; its calls are, in good order.
+TEST(BuildPrompt, RepairedCallsAreWrittenAnew) {
+  SharedReplyMemory memory{{}};
+  GenerationRequest request = with_tool();
+  std::vector<Token> tokens = sampled_tokens("why\n", "text ");
+  memory.put("call_1", sampled_reply(tokens, 0, true, tokenizer()));
+  request.messages.push_back(message(Role::assistant, "text"));
+  request.messages.back().tool_calls = {{"call_1", "f", R"({"x":"y"})"}};
+  const Prompt prompt = prompt_of(request, memory);
+  EXPECT_THAT(prompt.text,
+              HasSubstr("why\n</think>text\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"f\">\n"
+                        "<｜DSML｜parameter name=\"x\" string=\"true\">y<"));
+  EXPECT_EQ(prompt.calls_changed, 0u);
 }
 
 // A final answer has no id. It is known by the messages before it, or, if a client changes the system text,

@@ -57,6 +57,22 @@ class Warmth(ServerTest):
             shared = second.prompt_tokens + second.completion_tokens
             self.assertGreaterEqual(third.cached_tokens, 0.95 * shared, dialect.name)
 
+    def test_calls_that_clients_change_are_shown_as_they_show_them(self):
+        question = [("user", self.fresh() + "one call")]
+        for dialect in ALL_DIALECTS:
+            first = dialect.ask(self.server, question, tools=[SHELL])
+            (id, name, arguments), result = first.calls[0], ("tool", first.calls[0][0], "a b c")
+            same = ("assistant", first.content, [(id, name, json.dumps(json.loads(arguments), indent=4))])
+            changed = ("assistant", first.content, [(id, name, json.dumps({"command": "ls -a"}))])
+            whole = first.prompt_tokens + first.completion_tokens
+            self.assertGreaterEqual(dialect.ask(self.server, question + [same, result], tools=[SHELL]).cached_tokens,
+                                    whole, dialect.name)
+            reply = dialect.ask(self.server, question + [changed, result], tools=[SHELL])
+            self.assertEqual(reply.content, "Done.")
+            self.assertLess(reply.cached_tokens, whole)
+        lines = self.server.logged("calls_changed=1", 3)
+        self.assertEqual(len(lines), 3)
+
     def test_conversations_without_tools_go_on_behind_the_last_question(self):
         for dialect in ALL_DIALECTS:
             question = [("system", "Be brief. " * 200), ("user", self.fresh() + "greet")]

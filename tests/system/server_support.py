@@ -510,11 +510,7 @@ class Responses(Dialect):
         reply.reasoning_tokens = usage["output_tokens_details"]["reasoning_tokens"]
 
     def read_stream(self, events, reply):
-        parsed = []
-        for event in (json.loads(data) for _, data in events):
-            alive = event["type"] == "response.in_progress" and parsed  # fills silence, and repeats the last number
-            if not alive or event["sequence_number"] != parsed[-1]["sequence_number"]:
-                parsed.append(event)
+        parsed = [json.loads(data) for _, data in events]
         assert [event["sequence_number"] for event in parsed] == list(range(len(parsed))), "sequence numbers"
         assert parsed[0]["type"] == "response.created", parsed[0]
         last = parsed[-1]

@@ -97,7 +97,7 @@ TEST(MessagesStream, ThinkingAndToolCall) {
           stop("tool_use", "null", 31, 4, 0, 120));
   EXPECT_EQ(exchange->response.content_type, "text/event-stream");
   EXPECT_EQ(exchange->response.headers, (http::HeaderList{{"x-ds4-thinking", "high"}}));
-  EXPECT_EQ(exchange->keepalive, sse("ping"));
+  EXPECT_EQ(exchange->keepalive(), sse("ping"));
   EXPECT_EQ(exchange->keepalive_interval, kKeepaliveInterval);
   EXPECT_EQ(exchange->streams, 1);
   EXPECT_EQ(exchange->ends, 1);

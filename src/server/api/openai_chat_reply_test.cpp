@@ -77,7 +77,7 @@ TEST(ChatStream, ReasoningAndAnswer) {
   EXPECT_EQ(exchange->response.status, 200);
   EXPECT_EQ(exchange->response.content_type, "text/event-stream");
   EXPECT_EQ(exchange->response.headers, (http::HeaderList{{"x-ds4-thinking", "high"}}));
-  EXPECT_EQ(exchange->keepalive, delta("{}"));
+  EXPECT_EQ(exchange->keepalive(), delta("{}"));
   EXPECT_EQ(exchange->keepalive_interval, kKeepaliveInterval);
   EXPECT_EQ(exchange->streams, 1);
   EXPECT_EQ(exchange->ends, 1);

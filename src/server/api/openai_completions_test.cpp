@@ -53,7 +53,7 @@ TEST(CompletionStream, TextAndUsage) {
   EXPECT_EQ(exchange->response.body, chunk(R"({"text":"Hi","index":0,"finish_reason":null})") +
                                          chunk(R"({"text":"","index":0,"finish_reason":"stop"})") +
                                          chunk("", std::string(",") + kUsage) + kDone);
-  EXPECT_EQ(exchange->keepalive, chunk(R"({"text":"","index":0,"finish_reason":null})"));
+  EXPECT_EQ(exchange->keepalive(), chunk(R"({"text":"","index":0,"finish_reason":null})"));
   EXPECT_EQ(exchange->ends, 1);
 }
 

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -32,6 +34,18 @@ bool streams(const ResponseTool& tool) {
   return tool.kind == ToolKind::function || tool.kind == ToolKind::custom;
 }
 
+/// Numbers of a stream's events: taken by the thread that generates, and by the HTTP side for keepalives.
+struct SequenceNumbers {
+  std::mutex mutex;
+  size_t next = 0;
+};
+
+/// `members`: of the event's object, behind its type and number.
+std::string numbered_event(std::string_view type, size_t number, std::string_view members) {
+  return fmt::format("event: {0}\ndata: {{\"type\":\"{0}\",\"sequence_number\":{1},{2}}}\n\n", type, number,
+                     members);
+}
+
 /// Streamed and complete replies go through the same steps: items are announced, filled and completed one
 /// after the other.
 class ResponsesReply final : public EventSink {
@@ -60,15 +74,14 @@ class ResponsesReply final : public EventSink {
   void keep(std::string body);
 
   /// An event about the open item, up to its index.
-  JsonWriter item_event(const char* type);
+  JsonWriter item_event();
   void send(const char* type, JsonWriter json);
-  JsonWriter data(const char* type) const;
   std::string response_json(const char* status, const Usage* usage, const RequestError* error) const;
   void send_response(const char* type, const std::string& response);
 
   ResponsesReplyOptions options_;
   std::shared_ptr<http::Exchange> exchange_;
-  size_t sequence_ = 0;
+  std::shared_ptr<SequenceNumbers> numbers_ = std::make_shared<SequenceNumbers>();
   size_t next_index_ = 0;
   std::optional<ResponseItem> open_;
   size_t open_index_ = 0;
@@ -115,7 +128,15 @@ void ResponsesReply::on_event(const GenerationEvent& event) {
 void ResponsesReply::begin() {
   if (!options_.stream || std::exchange(begun_, true)) return;
   exchange_->begin_stream(200, "text/event-stream", options_.headers);
-  send_response("response.created", response_json("in_progress", nullptr, nullptr));
+  const std::string response = response_json("in_progress", nullptr, nullptr);
+  send_response("response.created", response);
+  // While an event takes its number and is sent, there is no silence to fill.
+  exchange_->set_keepalive_maker(
+      [numbers = numbers_, members = "\"response\":" + response] {
+        const std::unique_lock lock(numbers->mutex, std::try_to_lock);
+        return lock ? numbered_event("response.in_progress", numbers->next++, members) : std::string();
+      },
+      kKeepaliveInterval);
 }
 
 void ResponsesReply::announce(ResponseItem item) {
@@ -123,8 +144,8 @@ void ResponsesReply::announce(ResponseItem item) {
   open_ = std::move(item);
   open_index_ = next_index_++;
   any_piece_ = false;
-  JsonWriter json = data("response.output_item.added");
-  write_announced_item(json.member("output_index", open_index_).key("item"), *open_);
+  JsonWriter json;
+  write_announced_item(json.begin_object().member("output_index", open_index_).key("item"), *open_);
   send("response.output_item.added", std::move(json));
   announce_part();
 }
@@ -133,7 +154,7 @@ void ResponsesReply::announce_part() {
   if (open_->kind == ItemKind::call) return;
   const bool reasoning = open_->kind == ItemKind::reasoning;
   const char* type = reasoning ? "response.reasoning_summary_part.added" : "response.content_part.added";
-  JsonWriter json = item_event(type);
+  JsonWriter json = item_event();
   json.key("part");
   if (reasoning) {
     json.begin_object().member("type", "summary_text").member("text", "").end_object();
@@ -161,7 +182,7 @@ void ResponsesReply::send_delta(std::string_view text) {
     type = open_->tool.kind == ToolKind::custom ? "response.custom_tool_call_input.delta"
                                                 : "response.function_call_arguments.delta";
   }
-  JsonWriter json = item_event(type);
+  JsonWriter json = item_event();
   json.member("delta", text);
   send(type, std::move(json));
 }
@@ -212,7 +233,7 @@ void ResponsesReply::send_call_done() {
   const bool custom = open_->tool.kind == ToolKind::custom;
   const char* type =
       custom ? "response.custom_tool_call_input.done" : "response.function_call_arguments.done";
-  JsonWriter json = item_event(type);
+  JsonWriter json = item_event();
   if (custom) {
     json.member("input", open_->text);
   } else {
@@ -226,11 +247,11 @@ void ResponsesReply::send_call_done() {
 void ResponsesReply::send_text_done() {
   const bool reasoning = open_->kind == ItemKind::reasoning;
   const char* type = reasoning ? "response.reasoning_summary_text.done" : "response.output_text.done";
-  JsonWriter text = item_event(type);
+  JsonWriter text = item_event();
   text.member("text", open_->text);
   send(type, std::move(text));
   type = reasoning ? "response.reasoning_summary_part.done" : "response.content_part.done";
-  JsonWriter part = item_event(type);
+  JsonWriter part = item_event();
   part.key("part");
   if (reasoning) {
     part.begin_object().member("type", "summary_text").member("text", open_->text).end_object();
@@ -254,8 +275,8 @@ void ResponsesReply::complete_item(const char* status) {
   write_item(item, *open_, status);
   if (!output_.empty()) output_.push_back(',');
   output_ += item.text();
-  JsonWriter json = data("response.output_item.done");
-  json.member("output_index", open_index_).key("item").raw(item.text());
+  JsonWriter json;
+  json.begin_object().member("output_index", open_index_).key("item").raw(item.text());
   send("response.output_item.done", std::move(json));
   open_.reset();
 }
@@ -296,34 +317,25 @@ void ResponsesReply::fail(RequestError error) {
   exchange_->end();
 }
 
-JsonWriter ResponsesReply::data(const char* type) const {
+JsonWriter ResponsesReply::item_event() {
   JsonWriter json;
-  json.begin_object().member("type", type).member("sequence_number", sequence_);
-  return json;
-}
-
-JsonWriter ResponsesReply::item_event(const char* type) {
-  JsonWriter json = data(type);
-  json.member("item_id", open_->id).member("output_index", open_index_);
+  json.begin_object().member("item_id", open_->id).member("output_index", open_index_);
   if (open_->kind == ItemKind::reasoning) json.member("summary_index", 0);
   if (open_->kind == ItemKind::message) json.member("content_index", 0);
   return json;
 }
 
-/// Silence is filled with events that repeat the last number, so that the numbers of the others stay
-/// consecutive whatever the silences were.
 void ResponsesReply::send(const char* type, JsonWriter json) {
   if (!options_.stream) return;
-  exchange_->write(fmt::format("event: {}\ndata: {}\n\n", type, json.end_object().take()));
-  JsonWriter alive = data("response.in_progress");
-  alive.key("response").raw(response_json("in_progress", nullptr, nullptr)).end_object();
-  exchange_->set_keepalive("event: response.in_progress\ndata: " + alive.take() + "\n\n", kKeepaliveInterval);
-  ++sequence_;
+  const std::string object = json.end_object().take();
+  const std::string_view members = std::string_view(object).substr(1, object.size() - 2);
+  const std::lock_guard lock(numbers_->mutex);
+  exchange_->write(numbered_event(type, numbers_->next++, members));
 }
 
 void ResponsesReply::send_response(const char* type, const std::string& response) {
-  JsonWriter json = data(type);
-  json.key("response").raw(response);
+  JsonWriter json;
+  json.begin_object().key("response").raw(response);
   send(type, std::move(json));
 }
 

@@ -1,7 +1,9 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <random>
+#include <thread>
 
 #include "server/api/error_body.hpp"
 #include "server/api/openai_reply.hpp"
@@ -114,11 +116,43 @@ TEST(ResponsesStream, Text) {
   EXPECT_EQ(exchange->responses, 0);
 }
 
-TEST(ResponsesStream, KeepaliveRepeatsTheLastNumber) {
-  const auto exchange = play(options_for(true), {started_event(), text_event(Event::content, "Hi")});
-  EXPECT_EQ(exchange->keepalive,
-            "event: response.in_progress\ndata: {\"type\":\"response.in_progress\",\"sequence_number\":3," +
-                kHead + R"("in_progress")" + kModel + R"(,"output":[])" + kReasoning + "}\n\n");
+TEST(ResponsesStream, KeepalivesTakeTheNextNumberAndAreMadeOnlyThen) {
+  auto exchange = std::make_shared<FakeExchange>();
+  const auto reply = make_responses_reply(options_for(true), exchange);
+  const auto in_progress = [](int number) {
+    return fmt::format(
+               "event: response.in_progress\ndata: "
+               "{{\"type\":\"response.in_progress\",\"sequence_number\":{},",
+               number) +
+           kHead + R"("in_progress")" + kModel + R"(,"output":[])" + kReasoning + "}\n\n";
+  };
+  reply->on_event(started_event());
+  EXPECT_EQ(exchange->keepalive(), in_progress(1));
+  EXPECT_EQ(exchange->keepalive(), in_progress(2));
+  for (const char* text : {"Hi", "!"}) reply->on_event(text_event(Event::content, text));
+  EXPECT_THAT(exchange->response.body,
+              testing::HasSubstr(R"("response.output_text.delta","sequence_number":6,)"));
+  EXPECT_EQ(exchange->keepalive(), in_progress(7));
+  EXPECT_EQ(exchange->keepalives_set, 1);
+}
+
+// While an event is on its way, silence needs no filling, and nobody waits for anybody.
+TEST(ResponsesStream, NoKeepaliveInTheMiddleOfAnEvent) {
+  class Interrupted final : public FakeExchange {
+   public:
+    void write(std::string bytes) override {
+      std::string made = "unset";
+      std::thread([&] { made = keepalive(); }).join();
+      EXPECT_TRUE(!make_keepalive || made.empty()) << made;
+      FakeExchange::write(std::move(bytes));
+    }
+  };
+  const auto exchange = std::make_shared<Interrupted>();
+  const auto reply = make_responses_reply(options_for(true), exchange);
+  for (const GenerationEvent& event : {started_event(), text_event(Event::content, "Hi")})
+    reply->on_event(event);
+  EXPECT_THAT(exchange->response.body, testing::HasSubstr("Hi"));
+  EXPECT_NE(exchange->keepalive(), "");
 }
 
 TEST(ResponsesStream, SummaryOfReasoning) {

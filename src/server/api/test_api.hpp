@@ -12,7 +12,7 @@
 
 namespace ds4::server::api {
 
-class FakeExchange final : public http::Exchange {
+class FakeExchange : public http::Exchange {
  public:
   void respond(http::Response value) override {
     response = std::move(value);
@@ -26,8 +26,9 @@ class FakeExchange final : public http::Exchange {
   }
   void write(std::string bytes) override { response.body += bytes; }
   void end() override { ++ends; }
-  void set_keepalive(std::string bytes, std::chrono::milliseconds interval) override {
-    keepalive = std::move(bytes);
+  void set_keepalive_maker(std::function<std::string()> make, std::chrono::milliseconds interval) override {
+    make_keepalive = std::move(make);
+    ++keepalives_set;
     keepalive_interval = interval;
   }
   bool gone() const override { return left; }
@@ -36,7 +37,9 @@ class FakeExchange final : public http::Exchange {
 
   http::Response response;
   int responses = 0, streams = 0, ends = 0;
-  std::string keepalive;
+  std::string keepalive() const { return make_keepalive ? make_keepalive() : ""; }
+  std::function<std::string()> make_keepalive;
+  int keepalives_set = 0;
   std::chrono::milliseconds keepalive_interval{0};
   bool left = false;
 };

@@ -34,7 +34,7 @@ struct Answer {
   bool keep_alive = true;  // what the client and the request allow; final once the head is written
   bool chunked = false;
   int status = 0;
-  std::string keepalive;
+  std::function<std::string()> keepalive;  // owns no exchange
   std::chrono::milliseconds keepalive_interval{0};
   Clock::time_point last_write;
   std::function<void()> on_gone;
@@ -66,7 +66,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void write(Answer& answer, std::string_view bytes);
   void end(Answer& answer);
   void abandon(Answer& answer);
-  void set_keepalive(Answer& answer, std::string bytes, std::chrono::milliseconds interval);
+  void set_keepalive(Answer& answer, std::function<std::string()> make, std::chrono::milliseconds interval);
   void set_on_gone(Answer& answer, std::function<void()> callback);
   size_t queued_bytes();
 

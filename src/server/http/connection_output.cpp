@@ -26,8 +26,8 @@ class ConnectionExchange final : public Exchange {
   }
   void write(std::string bytes) override { connection_->write(*answer_, bytes); }
   void end() override { connection_->end(*answer_); }
-  void set_keepalive(std::string bytes, std::chrono::milliseconds interval) override {
-    connection_->set_keepalive(*answer_, std::move(bytes), interval);
+  void set_keepalive_maker(std::function<std::string()> make, std::chrono::milliseconds interval) override {
+    connection_->set_keepalive(*answer_, std::move(make), interval);
   }
   bool gone() const override { return answer_->gone.load(); }
   void on_gone(std::function<void()> callback) override {
@@ -122,11 +122,12 @@ void Connection::abandon(Answer& answer) {
   wake_from_anywhere();
 }
 
-void Connection::set_keepalive(Answer& answer, std::string bytes, std::chrono::milliseconds interval) {
+void Connection::set_keepalive(Answer& answer, std::function<std::string()> make,
+                               std::chrono::milliseconds interval) {
   {
     const std::lock_guard lock(mutex_);
     if (answer.phase == Answer::Phase::complete) return;
-    answer.keepalive.swap(bytes);
+    answer.keepalive.swap(make);  // the old one is destroyed after the mutex is released
     answer.keepalive_interval = interval;
   }
   wake_from_anywhere();
@@ -155,8 +156,8 @@ bool Connection::output_is_empty() {
 
 Connection::Clock::time_point Connection::keepalive_due() {
   const std::lock_guard lock(mutex_);
-  if (!answer_ || answer_->phase != Answer::Phase::streaming || answer_->head_only ||
-      answer_->keepalive.empty() || answer_->keepalive_interval.count() <= 0) {
+  if (!answer_ || answer_->phase != Answer::Phase::streaming || answer_->head_only || !answer_->keepalive ||
+      answer_->keepalive_interval.count() <= 0) {
     return Clock::time_point::max();
   }
   return answer_->last_write + answer_->keepalive_interval;
@@ -169,8 +170,9 @@ bool Connection::send_keepalive_if_due(Clock::time_point now) {
   if (!answer_ || answer_->phase != Answer::Phase::streaming) return false;
   answer_->last_write = now;
   if (!pending_.empty() || sending_bytes_ > 0 || dropped_) return false;
-  append_body(*answer_, answer_->keepalive);
-  return true;
+  const std::string bytes = answer_->keepalive();
+  if (!bytes.empty()) append_body(*answer_, bytes);
+  return !bytes.empty();
 }
 
 void Connection::send_interim(std::string_view bytes) {
@@ -225,7 +227,7 @@ void Connection::append_body(const Answer& answer, std::string_view bytes) {
 /// Returns the callback, to be destroyed by the caller outside the mutex.
 std::function<void()> Connection::complete(Answer& answer) {
   answer.phase = Answer::Phase::complete;
-  answer.keepalive.clear();
+  answer.keepalive = nullptr;
   return std::exchange(answer.on_gone, nullptr);
 }
 

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "server/http/message.hpp"
 
@@ -32,7 +33,15 @@ class Exchange {
 
   /// While the stream is open and nothing was written for `interval` (wall clock), `bytes` are sent. May
   /// change at any time, also before begin_stream(); empty: nothing is sent.
-  virtual void set_keepalive(std::string bytes, std::chrono::milliseconds interval) = 0;
+  void set_keepalive(std::string bytes, std::chrono::milliseconds interval) {
+    set_keepalive_maker(
+        bytes.empty() ? std::function<std::string()>() : [bytes = std::move(bytes)] { return bytes; },
+        interval);
+  }
+  /// The same with bytes that are made when they are due, on a thread of the server. `make` must be short,
+  /// and neither call this exchange nor wait for a thread that might be calling it. Empty bytes: the next
+  /// time is in an interval.
+  virtual void set_keepalive_maker(std::function<std::string()> make, std::chrono::milliseconds interval) = 0;
 
   /// True once nobody listens: the peer closed its side (which cannot be told from one that only stops
   /// sending; what is written still goes out) or reset, took nothing for too long, let too much pile up, or
