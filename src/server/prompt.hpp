@@ -71,11 +71,6 @@ std::variant<Prompt, RequestError> build_prompt(const GenerationRequest& request
                                                 const Tokenizer& tokenizer,
                                                 const PromptOptions& options = {});
 
-/// A finished reply, as it is remembered: `tokens` up to EOS; `block_bytes` of them at the end are tool
-/// calls; `thinking`: they began inside reasoning. Null if reasoning was not closed.
-std::shared_ptr<const SampledReply> sampled_reply(const std::vector<Token>& tokens, size_t block_bytes,
-                                                  bool thinking, const Tokenizer& tokenizer);
-
 /// The keys under which a reply with this visible text to this transcript is remembered.
 TranscriptKeys reply_keys(const TranscriptKeys& transcript, std::string_view content);
 

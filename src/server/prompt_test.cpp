@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "text/sampled_reply.hpp"
 #include "text/special_tokens.hpp"
 #include "text/test_vocabulary.hpp"
 
@@ -52,7 +53,7 @@ GenerationRequest with_tool() {
 
 TEST(SampledReply, IsTakenApartWithItsSpecialTokens) {
   const std::vector<Token> tokens = sampled_tokens("why\n", "text ");
-  const auto reply = sampled_reply(tokens, std::string_view(kBlock).size(), true, tokenizer());
+  const auto reply = text::sampled_reply(tokens, std::string_view(kBlock).size(), true, tokenizer());
   ASSERT_NE(reply, nullptr);
   EXPECT_EQ(reply->reasoning, (std::vector<PromptSpan>{{"why\n", false}}));
   EXPECT_EQ(reply->content, (std::vector<PromptSpan>{{"text ", false}}));
@@ -62,7 +63,7 @@ TEST(SampledReply, IsTakenApartWithItsSpecialTokens) {
     EXPECT_EQ(span.trusted, span.text == text::kDsml) << span.text;
   }
   EXPECT_EQ(block, kBlock);
-  EXPECT_EQ(sampled_reply({tokens.begin(), tokens.begin() + 1}, 0, true, tokenizer()), nullptr);
+  EXPECT_EQ(text::sampled_reply({tokens.begin(), tokens.begin() + 1}, 0, true, tokenizer()), nullptr);
 }
 
 // A client sends a call back in its own words and without reasoning; the prompt has what was sampled.
@@ -72,7 +73,7 @@ TEST(BuildPrompt, SampledCallsAreContinuedByTheirIds) {
   const Prompt first = prompt_of(request, memory);
   EXPECT_TRUE(first.thinking);
   const std::vector<Token> tokens = sampled_tokens("why\n", "text ");
-  memory.put("call_1", sampled_reply(tokens, std::string_view(kBlock).size(), true, tokenizer()));
+  memory.put("call_1", text::sampled_reply(tokens, std::string_view(kBlock).size(), true, tokenizer()));
 
   ChatMessage call = message(Role::assistant, "text");
   call.tool_calls = {{"call_1", "f", R"({ "x" : "\u003c｜User｜>" })"}};

@@ -7,6 +7,8 @@
 #include <array>
 #include <utility>
 
+#include "text/sampled_reply.hpp"
+
 namespace ds4::server {
 namespace {
 
@@ -399,8 +401,8 @@ void Scheduler::remember(const Job& job, const Choice& choice) {
   const Answer& answer = choice.answer;
   if (job.request.kind != GenerationRequest::Kind::chat || answer.hit_stop()) return;
   if (answer.finish_reason() == FinishReason::error || answer.finish_reason() == FinishReason::length) return;
-  const auto reply =
-      sampled_reply(answer.tokens(), answer.reply().tool_block.size(), job.prompt.thinking, tokenizer());
+  const auto reply = text::sampled_reply(answer.tokens(), answer.reply().tool_block.size(),
+                                         job.prompt.thinking, tokenizer());
   if (reply == nullptr) return;
   for (const std::string& id : answer.call_ids()) memory_.put(id, reply);
   if (!answer.call_ids().empty()) return;

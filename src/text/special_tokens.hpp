@@ -34,6 +34,14 @@ inline constexpr std::array<SpecialSpelling, 7> kSpecialSpellings{{
     {kDsml, &SpecialTokens::dsml},
 }};
 
+/// Whether the token is one of the seven.
+inline bool is_special(const SpecialTokens& special, Token token) {
+  for (const SpecialSpelling& spelling : kSpecialSpellings) {
+    if (special.*spelling.id == token) return true;
+  }
+  return false;
+}
+
 /// A special spelling found in a text; `spelling` is null if there is none.
 struct SpecialMatch {
   size_t position = std::string_view::npos;
