@@ -1,0 +1,138 @@
+#include "store/background_writer.hpp"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <mutex>
+
+#include "store/store_fixture.hpp"
+
+namespace ds4::store {
+namespace {
+
+using namespace testing;
+using namespace std::chrono_literals;
+
+/// A state whose export waits until it is let go.
+class SlowState : public FakeState {
+ public:
+  struct Gate {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool open = false, reached = false;
+    void let_go() {
+      const std::lock_guard lock(mutex);
+      open = true;
+      changed.notify_all();
+    }
+    void wait_until_reached() {
+      std::unique_lock lock(mutex);
+      changed.wait(lock, [&] { return reached; });
+    }
+  };
+  SlowState(std::vector<Token> tokens, Gate& gate) : FakeState(std::move(tokens)), gate_(gate) {}
+  Result<void> export_frontier(std::span<std::byte> out) const override {
+    std::unique_lock lock(gate_.mutex);
+    gate_.reached = true;
+    gate_.changed.notify_all();
+    gate_.changed.wait(lock, [&] { return gate_.open; });
+    return FakeState::export_frontier(out);
+  }
+
+ private:
+  Gate& gate_;
+};
+
+class BackgroundWriterTest : public StoreTest {
+ protected:
+  static StateJob job(const std::string& lineage, std::vector<Token> tokens, WriteInfo info = {}) {
+    return {lineage, std::make_shared<FakeState>(std::move(tokens)), std::move(info)};
+  }
+};
+
+TEST_F(BackgroundWriterTest, WritesWhatIsPosted) {
+  auto store = open();
+  {
+    BackgroundWriter writer(*store);
+    EXPECT_TRUE(writer.post(job("a", run(10))));
+    EXPECT_TRUE(writer.post(job("b", run(12, 500))));
+    const std::string reply = "reply";
+    const auto bytes = std::as_bytes(std::span(reply));
+    EXPECT_TRUE(writer.post(ReplyJob{{"key"}, {bytes.begin(), bytes.end()}}));
+    EXPECT_TRUE(writer.drain(10s));
+    EXPECT_EQ(writer.counts().waiting, 0u);
+  }
+  EXPECT_EQ(restore(*store, run(10)), 10u);
+  EXPECT_EQ(restore(*store, run(12, 500)), 12u);
+  EXPECT_TRUE(store->get_reply("key"));
+}
+
+TEST_F(BackgroundWriterTest, OfAGrowingTextOnlyTheNewestWaits) {
+  auto store = open();
+  SlowState::Gate gate;
+  BackgroundWriter writer(*store);
+  writer.post({"z", std::make_shared<SlowState>(run(8, 900), gate), {}});
+  gate.wait_until_reached();
+  writer.post(job("a", run(10)));
+  writer.post(job("b", run(10, 500)));
+  writer.post(job("a", run(14), {.anchor = true}));
+  writer.post(job("a", run(20)));
+  writer.post(job("a", run(30)));
+  EXPECT_EQ(writer.counts().replaced, 2u);
+  EXPECT_EQ(writer.counts().waiting, 4u);
+  EXPECT_FALSE(writer.drain(20ms));
+  gate.let_go();
+  EXPECT_TRUE(writer.drain(10s));
+  EXPECT_EQ(restore(*store, run(29)), 14u) << "anchors are not replaced";
+  EXPECT_EQ(restore(*store, run(30)), 30u);
+  EXPECT_EQ(restore(*store, run(13)), 0u);
+  EXPECT_EQ(store->stats().entries, 4u);
+}
+
+TEST_F(BackgroundWriterTest, TheQueueIsBounded) {
+  auto store = open();
+  SlowState::Gate gate;
+  BackgroundWriter writer(*store, {.most_states = 2, .most_replies = 1});
+  writer.post({"z", std::make_shared<SlowState>(run(8, 900), gate), {}});
+  gate.wait_until_reached();
+  EXPECT_TRUE(writer.post(job("a", run(10), {.forced = true})));
+  EXPECT_TRUE(writer.post(job("b", run(10, 100))));
+  EXPECT_TRUE(writer.post(job("c", run(10, 200), {.forced = true}))) << "in place of b";
+  EXPECT_FALSE(writer.post(job("d", run(10, 300))));
+  EXPECT_FALSE(writer.post(job("e", run(10, 400), {.forced = true})));
+  EXPECT_TRUE(writer.post(ReplyJob{{"one"}, {}}));
+  EXPECT_FALSE(writer.post(ReplyJob{{"two"}, {}}));
+  EXPECT_EQ(writer.counts().dropped, 4u);
+  gate.let_go();
+  EXPECT_TRUE(writer.drain(10s));
+  EXPECT_EQ(restore(*store, run(10)), 10u);
+  EXPECT_EQ(restore(*store, run(10, 200)), 10u);
+  EXPECT_EQ(store->stats().entries, 3u);
+}
+
+TEST_F(BackgroundWriterTest, TellsHowItWent) {
+  auto store = open();
+  std::vector<std::string> told;
+  {
+    BackgroundWriter writer(*store,
+                            {.on_written = [&](const StateJob& done, const Result<WriteReport>& result) {
+                              told.push_back(done.lineage + (result ? " ok" : " failed"));
+                            }});
+    writer.post(job("a", run(10)));
+    writer.post(job("b", run(10, 500), {.borders = {{99, 0, {}}}}));
+    EXPECT_TRUE(writer.drain(10s));
+  }
+  EXPECT_EQ(told, (std::vector<std::string>{"a ok", "b failed"}));
+}
+
+TEST_F(BackgroundWriterTest, EndsWithWorkLeft) {
+  auto store = open();
+  {
+    BackgroundWriter writer(*store);
+    for (Token i = 0; i < 8; ++i) writer.post(job(std::to_string(i), run(400, 1000 * i)));
+  }
+  EXPECT_TRUE(store->verify(false)->damaged.empty());
+}
+
+}  // namespace
+}  // namespace ds4::store

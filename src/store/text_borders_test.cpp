@@ -1,0 +1,50 @@
+#include "store/text_borders.hpp"
+
+#include <gtest/gtest.h>
+
+namespace ds4::store {
+namespace {
+
+TEST(TextBorders, DoNotDependOnHowTextIsCutIntoTokens) {
+  TextBorderBuilder one, other;
+  one.add("<A>", true);
+  one.add("hello", false);
+  one.add("<B>", true);
+  one.add("x", false);
+  other.add("<A>", true);
+  other.add("hel", false);
+  other.add("lo", false);
+  other.add("<B>", true);
+  other.add("x", false);
+  const auto a = one.borders(), b = other.borders();
+  ASSERT_EQ(a.size(), 3u);  // before each special token, and the end
+  ASSERT_EQ(b.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(a[i].hash, b[i].hash);
+    EXPECT_EQ(a[i].text_bytes, b[i].text_bytes);
+  }
+  EXPECT_EQ(a[1].tokens, 2u);
+  EXPECT_EQ(b[1].tokens, 3u);
+  EXPECT_EQ(b[2].tokens, 5u);
+  const auto prompt = prompt_borders("<A>hello<B>xyz", std::vector<size_t>{0, 8});
+  ASSERT_EQ(prompt.size(), 2u);
+  EXPECT_EQ(prompt[1].hash, a[1].hash);
+  // Asking does not change what comes after.
+  one.add("y", false);
+  EXPECT_NE(one.borders().back().hash, a.back().hash);
+}
+
+TEST(TextBorders, TypedTagsAreNotSpecial) {
+  const auto real = prompt_borders("<A>hello<B>", std::vector<size_t>{0, 8});
+  const auto typed = prompt_borders("<A>hello<B>", std::vector<size_t>{8});
+  EXPECT_EQ(real.back().text_bytes, typed.back().text_bytes);
+  EXPECT_NE(real.back().hash, typed.back().hash);
+  EXPECT_NE(prompt_borders("ab<", std::vector<size_t>{1, 2}).back().hash,
+            prompt_borders("ab<", std::vector<size_t>{2}).back().hash);
+  // Places that are not in order or not in the text end the list.
+  EXPECT_EQ(prompt_borders("abc", std::vector<size_t>{1, 9}).size(), 1u);
+  EXPECT_EQ(prompt_borders("abc", std::vector<size_t>{2, 1}).size(), 1u);
+}
+
+}  // namespace
+}  // namespace ds4::store
