@@ -31,6 +31,7 @@ constexpr const char* kBlock =
     "\n\n<tool_calls>\n<invoke name=\"look\">\n<parameter name=\"path\" string=\"true\">a \"b\" é & <c>\n"
     "</parameter>\n<parameter name=\"depth\" string=\"false\">[1, {\"x\": 2}]</parameter>\n</invoke>\n"
     "</tool_calls>";
+constexpr const char* kInfill = "    größe = länge(x)\n    print(\"日本\")\n";
 constexpr const char* kArguments = R"({"path":"a \"b\" é & <c>\n","depth":[1,{"x":2}]})";
 
 /// Pieces of 1 to `longest` bytes, no two of them equal.
@@ -57,18 +58,21 @@ class SuccessorTest : public ::testing::TestWithParam<size_t> {
     std::set<std::string> used;
     const auto reasoning = cut(kReasoning, GetParam(), random, used);
     const auto answer = cut(std::string(kText) + kBlock, GetParam(), random, used);
-    ASSERT_LE(reasoning.size() + answer.size(), testing::most_successor_pieces);
+    const auto infill = cut(kInfill, GetParam(), random, used);
+    ASSERT_LE(reasoning.size() + answer.size() + infill.size(), testing::most_successor_pieces);
+    infill_pieces_ = infill.size();
     pieces_ = reasoning.size() + 1 + answer.size();
     EngineOptions options;
     options.model_path = folder + "/model.gguf";
     options.backend = BackendChoice::cpu;
     options.threads = 1;
-    testing::must(testing::write_successor_model(options.model_path, reasoning, answer));
+    testing::must(testing::write_successor_model(options.model_path, reasoning, answer, infill));
     engine_.emplace(testing::must(Engine::open(options)));
     SchedulerOptions scheduling;
     scheduling.pool.context = 4096;
-    scheduler_.emplace(*engine_, ServerInfo{.model_id = "successor", .default_max_tokens = 1000}, scheduling,
-                       metrics_);
+    scheduler_.emplace(*engine_,
+                       ServerInfo{.model_id = "successor", .default_max_tokens = 1000, .infill = true},
+                       scheduling, metrics_);
     routes_.emplace(*scheduler_);
     http::ServerOptions http;
     http.port = 0;
@@ -108,6 +112,7 @@ class SuccessorTest : public ::testing::TestWithParam<size_t> {
 
   std::filesystem::path folder_;
   size_t pieces_ = 0;  // tokens of a reply
+  size_t infill_pieces_ = 0;
   std::optional<Engine> engine_;
   Metrics metrics_;
   std::optional<Scheduler> scheduler_;
@@ -177,6 +182,40 @@ TEST_P(SuccessorTest, Responses) {
   EXPECT_EQ(text_at(output.back(), "/arguments"), kArguments);
 }
 
+// What an editor asks for: the text between two others.
+TEST_P(SuccessorTest, Infill) {
+  const std::string before = "def f(x):<｜fim▁hole｜>\n", behind = "    return größe\n";
+  json::object body{{"model", "m"}, {"prompt", before}, {"suffix", behind}, {"max_tokens", 1000}};
+  const json::value whole = json::parse(post("/v1/completions", body));
+  EXPECT_EQ(text_at(whole, "/object"), "text_completion");
+  EXPECT_EQ(text_at(whole, "/choices/0/text"), kInfill);
+  EXPECT_EQ(text_at(whole, "/choices/0/finish_reason"), "stop");
+  EXPECT_EQ(whole.at_pointer("/usage/completion_tokens").to_number<size_t>(), infill_pieces_);
+  // What the user typed is text, whatever it spells: four special tokens, and tokens of bytes.
+  const Tokenizer& tokenizer = engine_->tokenizer();
+  EXPECT_EQ(whole.at_pointer("/usage/prompt_tokens").to_number<size_t>(),
+            4 + tokenizer.encode_plain(before).size() + tokenizer.encode_plain(behind).size());
+
+  body["stream"] = true;
+  const std::string stream = post("/v1/completions", body);
+  std::string text;
+  for (size_t at = stream.find("data: {"); at != std::string::npos; at = stream.find("data: {", at + 1)) {
+    text += text_at(json::parse(stream.substr(at + 6, stream.find('\n', at) - at - 6)), "/choices/0/text");
+  }
+  EXPECT_EQ(text, kInfill);
+}
+
+// The conversation goes on as if nothing had been.
+TEST_P(SuccessorTest, InfillBesideAConversation) {
+  const json::value first = json::parse(post("/v1/chat/completions", request(false)));
+  for (const char* letter : {"a", "b", "c"}) {
+    post("/v1/completions", {{"prompt", letter}, {"suffix", "b"}, {"max_tokens", 1000}});
+  }
+  const json::value again = json::parse(post("/v1/chat/completions", request(false)));
+  EXPECT_EQ(again.at_pointer("/usage/prompt_tokens_details/cached_tokens"),
+            first.at_pointer("/usage/prompt_tokens"));
+}
+
 // The client sends the call back in its own way; only the result is computed.
 TEST_P(SuccessorTest, TheNextTurnIsWarm) {
   json::object body = request(false);
@@ -185,7 +224,8 @@ TEST_P(SuccessorTest, TheNextTurnIsWarm) {
   json::object message = first.at_pointer("/choices/0/message").as_object();
   message.erase("reasoning_content");
   const std::string id(message.at("tool_calls").at_pointer("/0/id").as_string());
-  message["tool_calls"].as_array()[0].at("function").as_object()["arguments"] = "{ \"depth\" : 1 }";
+  message["tool_calls"].as_array()[0].at("function").as_object()["arguments"] =
+      R"({ "depth" : [ 1, {"x":2} ], "path" : "a \"b\" \u00e9 & <c>\n" })";
   body["messages"].as_array().push_back(message);
   body["messages"].as_array().push_back({{"role", "tool"}, {"tool_call_id", id}, {"content", "found"}});
   const json::value second = json::parse(post("/v1/chat/completions", body));

@@ -25,23 +25,33 @@ void add_token(std::span<float> row, uint64_t token, float size) {
 }  // namespace
 
 Result<void> write_successor_model(const std::string& path, const std::vector<std::string>& reasoning,
-                                   const std::vector<std::string>& answer) {
+                                   const std::vector<std::string>& answer,
+                                   const std::vector<std::string>& infill) {
   TinyModelOptions options;
   options.damping = 0;
   options.filler_texts = reasoning;
   options.filler_texts.insert(options.filler_texts.end(), answer.begin(), answer.end());
+  options.filler_texts.insert(options.filler_texts.end(), infill.begin(), infill.end());
+  if (!infill.empty()) {
+    options.special_names = {"<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"};
+  }
 
-  std::map<uint64_t, uint64_t> token_before;
+  std::multimap<uint64_t, uint64_t> token_before;
   uint64_t last = think_open;
   uint64_t piece = first_piece;
   const auto follow = [&](uint64_t token) {
-    token_before[token] = last;
+    token_before.emplace(token, last);
     last = token;
   };
   for (size_t i = 0; i < reasoning.size(); ++i) follow(piece++);
   follow(think_close);
   for (size_t i = 0; i < answer.size(); ++i) follow(piece++);
   follow(eos);
+  if (!infill.empty()) {
+    last = piece + infill.size() + options.special_names.size() - 1;
+    for (size_t i = 0; i < infill.size(); ++i) follow(piece++);
+    follow(eos);
+  }
 
   options.edit_rows["token_embd.weight"] = [](uint64_t token, std::span<float> row) {
     for (float& value : row) value = 0;
@@ -49,9 +59,8 @@ Result<void> write_successor_model(const std::string& path, const std::vector<st
   };
   options.edit_rows["output.weight"] = [token_before](uint64_t token, std::span<float> row) {
     for (float& value : row) value = 0;
-    if (const auto before = token_before.find(token); before != token_before.end()) {
-      add_token(row, before->second, 10);
-    }
+    const auto [begin, end] = token_before.equal_range(token);
+    for (auto before = begin; before != end; ++before) add_token(row, before->second, 10);
   };
   return write_tiny_model(path, options);
 }

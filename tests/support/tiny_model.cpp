@@ -275,6 +275,7 @@ void ModelWriter::add_tokenizer() {
     std::string& token = tokens.emplace_back();
     for (const unsigned char byte : text) token += alphabet[byte];
   }
+  tokens.insert(tokens.end(), options_.special_names.begin(), options_.special_names.end());
   for (uint32_t i = 0; tokens.size() < options_.shape.vocabulary; ++i)
     tokens.push_back(fmt::format("tok{}", i));
   types.resize(tokens.size(), 1);

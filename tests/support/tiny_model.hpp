@@ -66,6 +66,8 @@ struct TinyModelOptions {
 
   /// Bytes of the first filler tokens, instead of "tok<n>".
   std::vector<std::string> filler_texts;
+  /// Names of further special tokens, which follow these.
+  std::vector<std::string> special_names;
 
   /// Changes rows of a tensor before they are encoded: (index of the row, its random values). Only for the
   /// formats that hold encoded values.

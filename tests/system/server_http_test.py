@@ -1,12 +1,17 @@
 """What surrounds the answers: keys, hosts, web pages, bodies, limits, errors, model lists, metrics."""
+import http.client
 import json
 import os
 import re
+import shutil
 import socket
+import ssl
 import subprocess
 import tempfile
 import unittest
+import warnings
 
+import metrics_format
 from server_support import ALL_DIALECTS, MODEL, PROGRAM, Chat, Messages, Server, ServerTest, main
 
 GREET = [("greet", "A greeting.</think>Hello there!")]
@@ -130,43 +135,37 @@ class Endpoints(ServerTest):
         self.assertIn("status=404", self.server.logged("/v1/not-there")[0])
 
     def test_metrics_have_the_text_format(self):
-        Chat().ask(self.server, "greet")
-        text = self.server.get("/metrics").text
-        self.assertTrue(text.endswith("\n"))
-        types, seen, buckets = {}, set(), {}
-        name_pattern = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
-        label = name_pattern + r'="(?:[^"\\\n]|\\["\\n])*"'
-        for line in text.splitlines():
-            if line.startswith("#"):
-                kind, name, rest = re.fullmatch(rf"# (HELP|TYPE) ({name_pattern}) (.+)", line).groups()
-                if kind == "TYPE":
-                    self.assertNotIn(name, types, "two families of one name")
-                    self.assertIn(rest, ("counter", "gauge", "histogram"))
-                    types[name] = rest
-                continue
-            found = re.fullmatch(rf"({name_pattern})(?:\{{({label}(?:,{label})*)\}})? (\S+)", line)
-            self.assertIsNotNone(found, line)
-            name, labels, value = found.groups()
-            self.assertNotIn((name, labels), seen, "a sample twice")
-            seen.add((name, labels))
-            float(value)
-            family = name if name in types else re.sub("_(bucket|sum|count)$", "", name)
-            self.assertIn(family, types, f"{name} has no TYPE")
-            self.assertEqual(family, list(types)[-1], "samples stand behind their TYPE line")
-            if types[family] == "counter":
-                self.assertTrue(name.endswith("_total"), name)
-                self.assertGreaterEqual(float(value), 0)
-            if types[family] == "histogram" and name.endswith("_bucket"):
-                buckets.setdefault(family, []).append((float(labels[4:-1].replace("+Inf", "inf")), float(value)))
-            elif types[family] == "histogram" and name.endswith("_count"):
-                self.assertEqual(buckets[family][-1], (float("inf"), float(value)))
-        for family, rows in buckets.items():
-            self.assertEqual(rows, sorted(rows), family)
-            self.assertEqual([value for _, value in rows], sorted(value for _, value in rows), family)
-        for name in ("ds4_requests_total", "ds4_prompt_tokens_total", "ds4_prompt_tokens_cached_total",
-                     "ds4_generation_tokens_total", "ds4_time_to_first_token_seconds", "ds4_requests_waiting",
-                     "ds4_prompt_cache_total"):
-            self.assertIn(name, types)
+        for dialect in ALL_DIALECTS:
+            dialect.ask(self.server, self.fresh() + "greet", stream=dialect.name == "chat")
+        self.server.post(Chat.path, Chat().body([("user", "greet")], max_tokens=1))
+        answer = self.server.get("/metrics")
+        self.assertTrue(answer.headers["Content-Type"].startswith("text/plain; version=0.0.4"), answer.headers)
+        metrics_format.check(answer.text)
+        for name in ("ds4_requests_total", "ds4_request_queue_seconds_bucket", "ds4_sessions"):
+            self.assertIn(name, answer.text)
+
+    def test_promtool_finds_nothing(self):
+        promtool = shutil.which("promtool")
+        if not promtool:
+            self.skipTest("there is no promtool (package prometheus)")
+        self.server.post(Chat.path, Chat().body([("user", "greet")]))
+        result = subprocess.run([promtool, "check", "metrics"], input=self.server.get("/metrics").text, text=True,
+                                capture_output=True, timeout=60)
+        self.assertEqual((result.returncode, result.stdout + result.stderr), (0, ""))
+
+    def test_the_check_of_metrics_finds_faults(self):
+        good = ("# HELP a_total Things.\n# TYPE a_total counter\n" 'a_total{x="1"} 2\na_total{x="a\\"b"} 3\n'
+                "# HELP s_seconds Time.\n# TYPE s_seconds histogram\n" 's_seconds_bucket{le="1"} 1\n'
+                's_seconds_bucket{le="+Inf"} 2\ns_seconds_sum 3.5\ns_seconds_count 2\n')
+        metrics_format.check(good)
+        for old, new in ((" counter", " gauge"), ('"1"} 2', '"1"} x'), ('x="a\\"b"', 'x="1"'), ('a\\"b', 'a"b'),
+                         ("# HELP a_total Things.\n", ""), ("# TYPE a_total counter\n", ""),
+                         ("s_seconds_count 2", "s_seconds_count 3"), ('le="1"} 1', 'le="1"} 5'),
+                         ('le="+Inf"', 'le="2"'), ("s_seconds_sum 3.5\n", ""), ("s_seconds_count 2\n", "s_seconds_count 2"),
+                         ("s_seconds", "s_milliseconds"), ("# TYPE s", 'a_total{x="9"} 1\n# TYPE s'),
+                         ('x="1"', 'x="1",x="2"'), ("a_total{", "b_total{"), ("{x", "{0x")):
+            with self.assertRaises(ValueError, msg=(old, new)):
+                metrics_format.check(good.replace(old, new))
 
 
 class Keys(ServerTest):
@@ -215,6 +214,51 @@ class Keys(ServerTest):
             "Access-Control-Request-Headers": "authorization,content-type"})
         self.assertEqual(preflight.status, 204)
         self.assertIn("POST", preflight.headers["Access-Control-Allow-Methods"])
+
+
+@unittest.skipUnless(shutil.which("openssl"), "there is no openssl to make a certificate with")
+class Tls(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.certificate, self.key = (os.path.join(self.folder.name, name) for name in ("cert.pem", "key.pem"))
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+                        "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", self.key, "-out",
+                        self.certificate], check=True, capture_output=True, timeout=60)
+
+    def test_all_apis(self):
+        with Server("--tls-cert", self.certificate, "--tls-key", self.key, rules=GREET) as server:
+            server.trusted = ssl.create_default_context(cafile=self.certificate)
+            self.assertIn("listening on https://", "".join(server.log))
+            for dialect in ALL_DIALECTS:
+                for stream in (False, True):
+                    reply = dialect.ask(server, "greet", stream)
+                    self.assertEqual((reply.content, reply.finish), ("Hello there!", "stop"))
+            self.assertEqual(server.get("/health").status, 200)
+            server.trusted = ssl.create_default_context()  # which does not know the certificate
+            with self.assertRaises(ssl.SSLCertVerificationError):
+                server.get("/health")
+            old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            old.load_verify_locations(self.certificate)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                old.maximum_version = ssl.TLSVersion.TLSv1_1
+            server.trusted = old
+            with self.assertRaises((ssl.SSLError, ConnectionError)):
+                server.get("/health")
+            server.trusted = None
+            with self.assertRaises((http.client.HTTPException, ConnectionError)):
+                server.get("/health")  # plain text
+            server.trusted = ssl.create_default_context(cafile=self.certificate)
+            self.assertEqual(server.get("/health").status, 200, "the server does not mind")
+
+    def test_files_that_do_not_fit_are_refused(self):
+        for certificate, key in ((self.key, self.key), (self.certificate, self.certificate),
+                                 (self.certificate, os.path.join(self.folder.name, "missing"))):
+            result = subprocess.run([PROGRAM, "-m", MODEL, "--port", "0", "--tls-cert", certificate, "--tls-key", key],
+                                    capture_output=True, text=True, timeout=60)
+            self.assertEqual(result.returncode, 1, result.stderr)
+            self.assertIn(key if "missing" in key else "", result.stderr)
 
 
 class Start(unittest.TestCase):

@@ -40,8 +40,8 @@ def scored(server, messages, max_tokens=8, stream=False):
     return text, scores
 
 
-def fresh(messages, **options):
-    with Server(rules=None) as server:
+def fresh(messages, arguments=(), **options):
+    with Server(*arguments, rules=None) as server:
         return scored(server, messages, **options)
 
 
@@ -95,8 +95,8 @@ class SameAsCommandLine(ServerTest):
             self.assertLessEqual(set(value["tags"]), {"big", "old"})
 
 
-class LiveEqualsCold(ServerTest):
-    """Numbers, not only words, are the same: on the CPU all ways to a state give the same bits."""
+class Numbers(ServerTest):
+    """Prompts of any number of tokens, and answers with their numbers."""
     rules = None
 
     @classmethod
@@ -117,7 +117,11 @@ class LiveEqualsCold(ServerTest):
         return text
 
     def check(self, messages, what, **options):
-        self.assertEqual(scored(self.server, messages, **options), fresh(messages, **options), what)
+        self.assertEqual(scored(self.server, messages, **options), fresh(messages, self.arguments, **options), what)
+
+
+class LiveEqualsCold(Numbers):
+    """Numbers, not only words, are the same: on the CPU all ways to a state give the same bits."""
 
     def test_repeated_appended_rewound_branched(self):
         for length in LENGTHS:

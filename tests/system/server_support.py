@@ -66,7 +66,7 @@ class Server:
                                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                                         text=True)
         self.port = None
-        self.tls = "--tls-cert" in arguments
+        self.trusted = None  # certificates (ssl.SSLContext), to speak HTTPS
         self.listening = threading.Event()
         self.reader = threading.Thread(target=self.read_log, daemon=True)
         self.reader.start()
@@ -130,6 +130,8 @@ class Server:
     # Requests
 
     def connect(self):
+        if self.trusted:
+            return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=TIMEOUT_S, context=self.trusted)
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_S)
 
     def request(self, method, path, body=None, headers=None):
@@ -160,7 +162,7 @@ class Server:
         return connection
 
     def metrics(self):
-        """Samples by name with labels; the format is checked by MetricsFormat."""
+        """Samples by name with labels; metrics_format.py checks the format."""
         samples = {}
         for line in self.get("/metrics").text.splitlines():
             if not line.startswith("#"):
