@@ -100,8 +100,8 @@ TEST(BuildPrompt, SampledCallsAreContinuedByTheirIds) {
 TEST(BuildPrompt, CallsThatClientsChangeAreWrittenAsTheyShowThem) {
   SharedReplyMemory memory{{}};
   GenerationRequest request = with_tool();
-  memory.put("call_1", sampled_reply(sampled_tokens("why\n", "text "), std::string_view(kBlock).size(), true,
-                                     tokenizer()));
+  memory.put("call_1", text::sampled_reply(sampled_tokens("why\n", "text "), std::string_view(kBlock).size(),
+                                           true, tokenizer()));
   request.messages.push_back(message(Role::assistant, "text"));
   ChatMessage& call = request.messages.back();
   const std::string sampled = "name=\"f\">\n<｜DSML｜parameter  name";  // two spaces
@@ -127,7 +127,7 @@ TEST(BuildPrompt, RepairedCallsAreWrittenAnew) {
   SharedReplyMemory memory{{}};
   GenerationRequest request = with_tool();
   std::vector<Token> tokens = sampled_tokens("why\n", "text ");
-  memory.put("call_1", sampled_reply(tokens, 0, true, tokenizer()));
+  memory.put("call_1", text::sampled_reply(tokens, 0, true, tokenizer()));
   request.messages.push_back(message(Role::assistant, "text"));
   request.messages.back().tool_calls = {{"call_1", "f", R"({"x":"y"})"}};
   const Prompt prompt = prompt_of(request, memory);
