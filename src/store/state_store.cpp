@@ -108,6 +108,17 @@ Result<StateStore::Found> StateStore::find_by_text(StoreIndex& index, const Stor
   return Found{};
 }
 
+Result<StoreMatch> StateStore::match(const Hash128& key) {
+  const auto work = [&](StoreIndex& index) -> Result<StoreMatch> {
+    DS4_ASSIGN(const auto row, index.frontier(key));
+    if (!row || row->fingerprint != fingerprint_ || row->block_tokens != settings_.block_tokens)
+      return fail(ErrorCode::not_found, "there is no state {} of this model", key.hex());
+    DS4_ASSIGN(Lineage lineage, lineage_of(index, *row));
+    return StoreMatch{key, row->position, std::move(lineage.tokens), 0};
+  };
+  return catch_bad_alloc("a state of the disk cache", [&] { return with_index(Held::nothing, work); });
+}
+
 Result<void> StateStore::note_use(const Hash128& key) {
   const auto work = [&](StoreIndex& index) -> Result<void> {
     DS4_ASSIGN(const auto row, index.frontier(key));

@@ -91,6 +91,9 @@ class StateStore : public StoreDirectory {
   /// more than by tokens; the caller should compare the text of `tokens` with its own before it uses them.
   std::optional<StoreMatch> find(const StoreQuery& query);
 
+  /// A state by its key. Error: not_found, for states of other models too.
+  Result<StoreMatch> match(const Hash128& key);
+
   /// Reads a state and checks every byte before it is handed on. What is damaged is dropped with one line in
   /// the log. Errors: not_found if it is gone or was damaged; those of the sink.
   Result<void> read(const StoreMatch& match, StateSink& sink);

@@ -19,6 +19,8 @@ class MadeState {
     for (uint32_t i = 0; i < tokens; ++i)
       tokens_.push_back(static_cast<Token>(noise(stream(layers() + 1, 0), i) % layout_.vocabulary()));
   }
+  MadeState(StateLayout layout, std::vector<Token> tokens)
+      : layout_(std::move(layout)), tokens_(std::move(tokens)) {}
 
   const StateLayout& layout() const { return layout_; }
   const std::vector<Token>& tokens() const { return tokens_; }
