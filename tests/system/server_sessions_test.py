@@ -73,6 +73,22 @@ class Warmth(ServerTest):
         lines = self.server.logged("calls_changed=1", 3)
         self.assertEqual(len(lines), 3)
 
+    def test_late_system_messages_cost_nothing(self):
+        """As Claude Code sends them: lists behind the question, reminders behind results."""
+        late = {"role": "system", "content": "The following skills are available:\n- a\n- b"}
+        body = Messages().body([("user", self.fresh() + "one call")], tools=[SHELL])
+        body["messages"].append(late)
+        first = self.server.post(Messages.path, body).json
+        [made] = [block for block in first["content"] if block["type"] == "tool_use"]
+        body["messages"] += [{"role": "assistant", "content": first["content"]},
+                             {"role": "user", "content": [{"type": "tool_result", "tool_use_id": made["id"],
+                                                           "content": "a b c"}]},
+                             {"role": "system", "content": "one call: the time is 10:00"}]
+        second = self.server.post(Messages.path, body).json
+        usage = first["usage"]
+        total = sum(usage[name] for name in ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"))
+        self.assertEqual(second["usage"]["cache_read_input_tokens"], total + usage["output_tokens"])
+
     def test_conversations_without_tools_go_on_behind_the_last_question(self):
         for dialect in ALL_DIALECTS:
             question = [("system", "Be brief. " * 200), ("user", self.fresh() + "greet")]

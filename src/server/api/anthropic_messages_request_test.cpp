@@ -120,7 +120,23 @@ TEST_F(MessagesRequestTest, SystemMessages) {
                                  {"role":"system","content":[{"type":"text","text":"e"}]},
                                  {"role":"user","content":"f"}]})")
                         .generation.messages),
-              ElementsAre("system: a", "system: b", "user: c", "assistant: d", "user: e", "user: f"));
+              ElementsAre("system: a", "system: b", "user: c", "assistant: d",
+                          "user: <system-reminder>\ne\n</system-reminder>\n\nf"));
+  // Behind the question, as an agent sends its lists: the question stays the first thing of its turn.
+  EXPECT_THAT(shown(read_messages(R"([{"role":"user","content":"q"},{"role":"system","content":"lists"},
+                                      {"role":"system","content":"<system-reminder>more</system-reminder>"},
+                                      {"role":"system","content":""}])")),
+              ElementsAre("user: q\n\n<system-reminder>\nlists\n</system-reminder>\n\n"
+                          "<system-reminder>more</system-reminder>"));
+  // Behind results it is a turn of its own, and does not part them.
+  EXPECT_THAT(shown(read_messages(R"([{"role":"user","content":"q"},
+          {"role":"assistant","content":[{"type":"tool_use","id":"1","name":"f","input":{}},
+                                         {"type":"tool_use","id":"2","name":"f","input":{}}]},
+          {"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":"a"}]},
+          {"role":"system","content":"s"},
+          {"role":"user","content":[{"type":"tool_result","tool_use_id":"2","content":"b"}]}])")),
+              ElementsAre("user: q", "assistant:  1=f{} 2=f{}", "tool(1): a", "tool(2): b",
+                          "user: <system-reminder>\ns\n</system-reminder>"));
 }
 
 TEST_F(MessagesRequestTest, Blocks) {

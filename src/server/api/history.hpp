@@ -17,9 +17,11 @@ namespace ds4::server::api {
 /// Appends `text` to a joined text: with a line end between the two unless there is one.
 void append_line(std::string& joined, std::string_view text);
 
-/// System and developer messages after the beginning of the conversation become user turns where they stand.
-/// The renderer would move them into the system region, and everything behind it would have to be computed
-/// anew.
+/// System and developer messages after the beginning of the conversation stay where they are: the renderer
+/// would move them into the system region, and everything behind it would have to be computed anew. Developer
+/// messages become user turns, as in the official encoding. System messages become a paragraph, marked as a
+/// reminder, of the user's words next to them, before all of those behind them; of their own turn where there
+/// are none.
 void keep_late_instructions_in_place(std::vector<ChatMessage>& messages);
 
 /// The id of the first tool result that answers no call before it.
