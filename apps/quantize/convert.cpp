@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -66,10 +67,10 @@ Result<void> check_tables(const std::vector<MappedTensor>& tensors, uint32_t exp
   return {};
 }
 
+/// Hours, minutes and seconds.
 std::string duration_text(double seconds) {
-  if (seconds < 90) return fmt::format("{:.0f} s", std::max(1.0, seconds));
-  if (seconds < 5400) return fmt::format("{:.0f} min", seconds / 60);
-  return fmt::format("{:.1f} h", seconds / 3600);
+  const auto whole = std::max(int64_t{1}, static_cast<int64_t>(std::llround(seconds)));
+  return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
 }
 
 class Conversion {
@@ -305,9 +306,11 @@ class Conversion {
     }
     text += fmt::format("Memory besides the mapped source: {:.1f} MiB\n",
                         static_cast<double>(memory_bytes) / (1 << 20));
-    text +=
-        fmt::format("Encoding: about {} on {} threads, measured on the first rows; the disk comes on top\n",
-                    duration_text(seconds), encoder.threads());
+    text += fmt::format(
+        "Encoding: about {} (h:mm:ss) on {} threads, by the processor time of the first rows; other programs "
+        "and "
+        "the disk come on top\n",
+        duration_text(seconds), encoder.threads());
     return text;
   }
 

@@ -1,8 +1,8 @@
 #include "encode_tensor.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
+#include <ctime>
 #include <optional>
 #include <utility>
 
@@ -23,6 +23,15 @@ constexpr uint64_t writer_bytes = uint64_t{2} << 20;  // buffer of the writer an
 // Fixed, so that sums do not depend on the number of threads.
 constexpr uint64_t energy_parts = 32;
 constexpr uint8_t nan_scale = 0xff;
+// Processor time that a sample takes at least, of all threads together.
+constexpr double sample_seconds = 0.1, searched_sample_seconds = 0.4;
+
+/// Of all threads, so that other programs on the machine do not change what is measured.
+double processor_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
 
 void decode_source_row(const Source& source, uint64_t row, uint64_t cols, float* out) {
   const std::byte* bytes = source.bytes.data();
@@ -199,22 +208,28 @@ Result<void> TensorEncoder::write_table(const MappedTensor& tensor, format::Gguf
 Result<double> TensorEncoder::measure_seconds(const MappedTensor& tensor, TensorType type) {
   const Source& source = tensor.sources[0];
   if (source.format == SourceFormat::integer) return 0.0;
-  using Clock = std::chrono::steady_clock;
   const uint64_t rows = std::min(rows_of_chunk(tensor, type), uint64_t{64} * pool_.size());
   const std::vector<float> ones(tensor.columns(), 1.0f);
   const bool weighted = searches(type) && (options_.imatrix || format::needs_importance(type));
   const float* weights = weighted ? ones.data() : nullptr;
   DS4_TRY(encode_rows(tensor, source, type, weights, 0, rows));  // reads the pages
-  const auto begin = Clock::now();
-  std::chrono::duration<double> elapsed{0};
+  const double least = searches(type) ? searched_sample_seconds : sample_seconds;
+  const double begin = processor_seconds();
+  double elapsed = 0;
   uint64_t done = 0;
-  while (elapsed.count() < 0.05) {
+  while (elapsed < least) {
     DS4_TRY(encode_rows(tensor, source, type, weights, 0, rows));
     done += rows;
-    elapsed = Clock::now() - begin;
+    elapsed = processor_seconds() - begin;
   }
   const double all_rows = static_cast<double>(tensor.rows() * tensor.sources.size());
-  return elapsed.count() * all_rows / static_cast<double>(done);
+  double seconds = elapsed * all_rows / static_cast<double>(done);
+  if (format::needs_importance(type) && !options_.imatrix && !is_lossless(source, type)) {
+    const double energies = processor_seconds();
+    static_cast<void>(column_energies(tensor, source));
+    seconds += (processor_seconds() - energies) * static_cast<double>(tensor.sources.size());
+  }
+  return seconds / pool_.size();
 }
 
 uint64_t TensorEncoder::memory_bytes(const MappedTensor& tensor, TensorType type) const {

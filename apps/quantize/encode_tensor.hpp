@@ -37,7 +37,8 @@ class TensorEncoder {
   /// types that need one the sums of squares of its columns, else empty.
   Result<std::vector<float>> importance(const MappedTensor& tensor, size_t number, format::TensorType type);
 
-  /// Seconds that encoding `tensor` takes, from encoding its first rows for about a twentieth of a second.
+  /// Seconds that encoding `tensor` takes on a machine that does nothing else: the processor time of its
+  /// first rows, extrapolated and divided by the threads.
   Result<double> measure_seconds(const MappedTensor& tensor, format::TensorType type);
 
   /// Bytes that encoding `tensor` needs besides the mapped source.
