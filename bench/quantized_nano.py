@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The bundled model in every recipe, without and with importance: size, likelihood and divergence on held-out text, questions.
 
-usage: bench/quantized_nano.py [--build DIR] [--folder DIR] [--json FILE] [--skip-eval] [--check]
+usage: bench/quantized_nano.py [--build DIR] [--folder DIR] [--threads N] [--json FILE] [--skip-eval] [--check]
 
 Needs a build with tests, and `ctest -R nano_checkpoint` run once, which unpacks the checkpoint. Prints the table of
 docs/quantize.md §4. --check fails if a bound of that page does not hold. Needs Python's standard library only.
@@ -31,7 +31,7 @@ def make_files(programs, checkpoint, folder):
     quantize, path = programs["quantize"], lambda name: os.path.join(folder, name)
     run(quantize, "--checkpoint", checkpoint, "--recipe", "bf16", "-o", path("bf16.gguf"))
     said = run(programs["ds4"], "-m", path("bf16.gguf"), "--cpu", "--imatrix-dataset", os.path.join(DATA, "calibration.txt"),
-               "--imatrix-out", path("importance.dat"), "--raw-prompt")
+               "--imatrix-out", path("importance.dat"), "--raw-prompt", "-t", programs["threads"])
     files = []
     for recipe in (*PLAIN, *SEARCHED):
         for importance in (False, True) if recipe in SEARCHED else (False,):
@@ -46,8 +46,9 @@ def score(programs, folder, files):
     quantize, reference = programs["quantize"], os.path.join(folder, "held-out.ref")
     report = os.path.join(folder, "score.json")
     run(quantize, "score", os.path.join(folder, "bf16.gguf"), "--dataset", os.path.join(DATA, "held-out.txt"), "--keep", "4096",
-        "--write-reference", reference, "--backend", "cpu")
-    run(quantize, "score", *[f["path"] for f in files], "--reference", reference, "--backend", "cpu", "--json", report)
+        "--write-reference", reference, "--backend", "cpu", "--threads", programs["threads"])
+    run(quantize, "score", *[f["path"] for f in files], "--reference", reference, "--backend", "cpu", "--json", report,
+        "--threads", programs["threads"])
     with open(report, encoding="utf-8") as file:
         models = json.load(file)["models"]
     for row, model in zip(files, models):
@@ -58,10 +59,11 @@ def score(programs, folder, files):
 def ask(programs, files):
     for row in files:
         trace = row["path"] + ".trace"
-        run(programs["eval"], "-m", row["path"], "--cpu", "--suite", "nano", "--plain", "--temp", "0", "--trace", trace,
-            statuses=(0, 1))
+        run(programs["eval"], "-m", row["path"], "--cpu", "-t", programs["threads"], "--suite", "nano", "--plain", "--temp", "0",
+            "--trace", trace, statuses=(0, 1))
         said = run(programs["eval"], "--regrade-trace", trace, statuses=(0, 1))
-        row["right"], row["asked"] = map(int, re.search(r"(\d+) ?(?:/|of) ?(\d+)", said.strip().splitlines()[-1]).groups())
+        row["right"], wrong = map(int, re.search(r"passed=(\d+) failed=(\d+)", said).groups())
+        row["asked"] = row["right"] + wrong
         print(f"{os.path.basename(row['path'])}: {row['right']} of {row['asked']}", file=sys.stderr)
 
 
@@ -87,12 +89,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default=os.path.join(ROOT, "build", "release"))
     parser.add_argument("--folder")
+    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json")
     parser.add_argument("--skip-eval", action="store_true")
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
     programs = {"quantize": os.path.join(arguments.build, "apps/quantize/ds4-quantize"),
-                "ds4": os.path.join(arguments.build, "apps/ds4/ds4"), "eval": os.path.join(arguments.build, "apps/eval/ds4-eval")}
+                "ds4": os.path.join(arguments.build, "apps/ds4/ds4"), "eval": os.path.join(arguments.build, "apps/eval/ds4-eval"),
+                "threads": str(arguments.threads)}
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         files, collected = make_files(programs, os.path.join(arguments.build, "nano", "checkpoint"), folder)
         score(programs, folder, files)
