@@ -1,0 +1,34 @@
+// What a disk store has to know of a model, read from its file without the weights.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "ds4/error.hpp"
+#include "ds4/state.hpp"
+#include "ds4/tokenizer.hpp"
+#include "store/state_store.hpp"
+
+namespace ds4::store {
+
+struct ModelFiles {
+  std::string model_path;
+  std::string mtp_path;  // file with a drafter; empty: none, or the one in the model file
+  bool exact_activations = false;
+};
+
+/// The states of engines that are opened with the same files and without steering.
+struct ModelStates {
+  StateLayout layout;
+  Tokenizer tokenizer;
+  std::string fingerprint;  // Engine::fingerprint()
+};
+
+/// Reads metadata, tensor list and up to 12 KiB of each tensor. Errors: as Engine::open()'s.
+Result<ModelStates> read_model_states(const ModelFiles& files);
+
+/// The store for them. `options`: the folder and what a program wants of it; the rest follows from the model.
+Result<std::unique_ptr<StateStore>> open_model_store(const ModelStates& model, StateStoreOptions options);
+
+}  // namespace ds4::store
