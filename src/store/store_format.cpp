@@ -79,7 +79,7 @@ class ByteReader {
   }
   std::vector<Token> tokens(size_t count) {
     std::vector<Token> all(count);
-    std::memcpy(all.data(), rest_.data(), count * sizeof(Token));
+    if (count > 0) std::memcpy(all.data(), rest_.data(), count * sizeof(Token));
     rest_ = rest_.subspan(count * sizeof(Token));
     return all;
   }

@@ -34,6 +34,7 @@ APP_EXTRA = {
     "eval": {"base"},
     "plot": {"base"},
     "quantize": {"base", "format", "text", "model"},
+    "kv": {"base", "store"},  # works on folders, not on a running model
     "server": {"base", "server", "server/http"},
     "steer": {"base"},
 }
