@@ -3,6 +3,7 @@
 
 #include "server/api/anthropic_messages.hpp"
 #include "server/api/error_body.hpp"
+#include "server/api/event_stream.hpp"
 #include "server/api/json_writer.hpp"
 #include "server/api/openai_reply.hpp"
 
@@ -10,8 +11,6 @@ namespace ds4::server::api {
 namespace {
 
 using Event = GenerationEvent::Kind;
-
-constexpr const char* kPing = "event: ping\ndata: {\"type\":\"ping\"}\n\n";
 
 struct Block {
   enum class Kind { thinking, text, tool } kind = Kind::text;
@@ -88,7 +87,7 @@ class MessagesReply final : public EventSink {
 
   void send(const char* name, JsonWriter json) {
     if (!options_.stream) return;
-    exchange_->write(std::string("event: ") + name + "\ndata: " + json.end_object().take() + "\n\n");
+    exchange_->write(event_text(name, json.end_object().take()));
   }
   static JsonWriter data(const char* name) {
     JsonWriter json;
@@ -135,8 +134,7 @@ void MessagesReply::on_event(const GenerationEvent& event) {
 
 void MessagesReply::begin(const Usage& usage) {
   if (!options_.stream || std::exchange(begun_, true)) return;
-  exchange_->set_keepalive(kPing, kKeepaliveInterval);
-  exchange_->begin_stream(200, "text/event-stream", options_.headers);
+  begin_event_stream(*exchange_, options_.headers, [] { return event_text("ping", R"({"type":"ping"})"); });
   JsonWriter json = data("message_start");
   json.key("message").begin_object().member("id", options_.id).member("type", "message");
   json.member("role", "assistant").member("model", options_.model).key("content").begin_array().end_array();
@@ -250,8 +248,7 @@ void MessagesReply::respond(const Usage& usage) {
 void MessagesReply::fail(const RequestError& error) {
   ended_ = true;
   if (!begun_) return exchange_->respond(anthropic_error_response(error));
-  exchange_->write("event: error\ndata: " + anthropic_error(error) + "\n\n");
-  exchange_->end();
+  end_with_error(*exchange_, anthropic_error(error));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "server/api/anthropic_messages.hpp"
 #include "server/api/error_body.hpp"
+#include "server/api/event_stream.hpp"
 #include "server/api/openai_reply.hpp"
 #include "server/api/test_api.hpp"
 
@@ -18,10 +19,8 @@ MessagesReplyOptions options_for(bool stream) {
 }
 
 std::shared_ptr<FakeExchange> play(bool stream, const std::vector<GenerationEvent>& events) {
-  auto exchange = std::make_shared<FakeExchange>();
-  const auto reply = make_messages_reply(options_for(stream), exchange);
-  for (const GenerationEvent& event : events) reply->on_event(event);
-  return exchange;
+  return play_on([&](const auto& exchange) { return make_messages_reply(options_for(stream), exchange); },
+                 events);
 }
 
 GenerationEvent started(Usage usage) {

@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
 #include "server/api/error_body.hpp"
+#include "server/api/event_stream.hpp"
 #include "server/api/openai_chat.hpp"
 #include "server/api/test_api.hpp"
+#include "server/api/test_openai.hpp"
 
 namespace ds4::server::api {
 namespace {
@@ -10,27 +12,16 @@ namespace {
 using Event = GenerationEvent::Kind;
 
 OpenAiReplyOptions options_for(bool stream) {
-  OpenAiReplyOptions options;
-  options.id = "chatcmpl-1";
-  options.created = 1770000000;
-  options.model = "deepseek-v4-flash";
-  options.stream = stream;
-  return options;
+  return openai_options("chatcmpl-1", stream);
 }
 
 std::shared_ptr<FakeExchange> play(const OpenAiReplyOptions& options,
                                    const std::vector<GenerationEvent>& events) {
-  auto exchange = std::make_shared<FakeExchange>();
-  const auto reply = make_chat_reply(options, exchange);
-  for (const GenerationEvent& event : events) reply->on_event(event);
-  return exchange;
+  return play_on([&](const auto& exchange) { return make_chat_reply(options, exchange); }, events);
 }
 
-/// The event of a chunk with these choices.
 std::string chunk(const std::string& choices, const std::string& rest = "") {
-  return "data: {\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1770000000,\"model\":"
-         "\"deepseek-v4-flash\",\"choices\":[" +
-         choices + "]" + rest + "}\n\n";
+  return openai_chunk("chatcmpl-1", "chat.completion.chunk", choices, rest);
 }
 std::string delta(const std::string& json, size_t index = 0) {
   return chunk("{\"index\":" + std::to_string(index) + ",\"delta\":" + json + ",\"finish_reason\":null}");
@@ -41,11 +32,6 @@ std::string finish(const std::string& reason, size_t index = 0) {
 std::string tool_delta(const std::string& json) {
   return delta("{\"tool_calls\":[" + json + "]}");
 }
-
-const char kDone[] = "data: [DONE]\n\n";
-const char kUsage[] =
-    "\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":7,\"total_tokens\":12,\"prompt_tokens_details\":{"
-    "\"cached_tokens\":0,\"cache_write_tokens\":5},\"completion_tokens_details\":{\"reasoning_tokens\":3}}";
 
 const std::vector<GenerationEvent> kGreeting = {started_event(),
                                                 text_event(Event::progress, ""),

@@ -5,6 +5,7 @@
 
 #include "server/api/error_body.hpp"
 #include "server/api/test_api.hpp"
+#include "server/api/test_openai.hpp"
 
 namespace ds4::server::api {
 namespace {
@@ -12,32 +13,17 @@ namespace {
 using Event = GenerationEvent::Kind;
 
 OpenAiReplyOptions options_for(bool stream) {
-  OpenAiReplyOptions options;
-  options.id = "cmpl-2";
-  options.created = 1770000000;
-  options.model = "deepseek-v4-flash";
-  options.stream = stream;
-  return options;
+  return openai_options("cmpl-2", stream);
 }
 
 std::shared_ptr<FakeExchange> play(const OpenAiReplyOptions& options,
                                    const std::vector<GenerationEvent>& events) {
-  auto exchange = std::make_shared<FakeExchange>();
-  const auto reply = make_completion_reply(options, exchange);
-  for (const GenerationEvent& event : events) reply->on_event(event);
-  return exchange;
+  return play_on([&](const auto& exchange) { return make_completion_reply(options, exchange); }, events);
 }
 
 std::string chunk(const std::string& choices, const std::string& rest = "") {
-  return "data: {\"id\":\"cmpl-2\",\"object\":\"text_completion\",\"created\":1770000000,\"model\":"
-         "\"deepseek-v4-flash\",\"choices\":[" +
-         choices + "]" + rest + "}\n\n";
+  return openai_chunk("cmpl-2", "text_completion", choices, rest);
 }
-
-const char kDone[] = "data: [DONE]\n\n";
-const char kUsage[] =
-    "\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":7,\"total_tokens\":12,\"prompt_tokens_details\":{"
-    "\"cached_tokens\":0,\"cache_write_tokens\":5},\"completion_tokens_details\":{\"reasoning_tokens\":3}}";
 
 GenerationEvent scored_event(size_t choice = 0) {
   GenerationEvent event = text_event(Event::content, "\xc3\xa9z", choice);

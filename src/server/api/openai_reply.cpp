@@ -3,6 +3,7 @@
 #include <ctime>
 
 #include "server/api/error_body.hpp"
+#include "server/api/event_stream.hpp"
 #include "server/api/ids.hpp"
 #include "server/api/thinking_fields.hpp"
 
@@ -88,7 +89,7 @@ void OpenAiReply::on_event(const GenerationEvent& event) {
   }
   begin();
   if (!broken) return stream(event);
-  exchange_->write("event: error\ndata: " + openai_error(generation_error(event)) + "\n\n");
+  exchange_->write(event_text("error", openai_error(generation_error(event))));
 }
 
 void OpenAiReply::send_choice(const std::string& choice) {
@@ -98,8 +99,8 @@ void OpenAiReply::send_choice(const std::string& choice) {
 void OpenAiReply::begin() {
   if (begun_) return;
   begun_ = true;
-  exchange_->set_keepalive(chunk(keepalive_choice()), kKeepaliveInterval);
-  exchange_->begin_stream(200, "text/event-stream", thinking_header(options_.thinking));
+  begin_event_stream(*exchange_, thinking_header(options_.thinking),
+                     [alive = chunk(keepalive_choice())] { return alive; });
   stream_begin();
 }
 
@@ -122,17 +123,16 @@ void OpenAiReply::finish(const GenerationEvent& done) {
     JsonWriter json = envelope();
     json.end_array().key("usage");
     write_openai_usage(json, done.usage);
-    exchange_->write("data: " + json.end_object().take() + "\n\n");
+    exchange_->write(event_text(json.end_object().take()));
   }
-  exchange_->write("data: [DONE]\n\n");
+  exchange_->write(event_text("[DONE]"));
   exchange_->end();
 }
 
 void OpenAiReply::fail(const RequestError& error) {
   ended_ = true;
   if (!begun_) return exchange_->respond(openai_error_response(error));
-  exchange_->write("event: error\ndata: " + openai_error(error) + "\n\n");
-  exchange_->end();
+  end_with_error(*exchange_, openai_error(error));
 }
 
 /// Open inside the array of choices.
@@ -146,7 +146,7 @@ JsonWriter OpenAiReply::envelope() const {
 std::string OpenAiReply::chunk(const std::string& choice) const {
   JsonWriter json = envelope();
   json.raw(choice).end_array().end_object();
-  return "data: " + json.take() + "\n\n";
+  return event_text(json.take());
 }
 
 }  // namespace ds4::server::api

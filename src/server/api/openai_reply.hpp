@@ -1,7 +1,6 @@
 // What the replies of OpenAI's two older APIs share: their envelope, usage, log-probabilities and stream.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -13,9 +12,6 @@
 #include "server/http/exchange.hpp"
 
 namespace ds4::server::api {
-
-/// Silence after which a stream repeats that it is alive.
-inline constexpr std::chrono::milliseconds kKeepaliveInterval{5000};
 
 struct OpenAiReplyOptions {
   std::string id;  // "chatcmpl-...", "cmpl-..."

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "server/api/error_body.hpp"
+#include "server/api/event_stream.hpp"
 #include "server/api/openai_reply.hpp"
 #include "server/api/openai_responses_items.hpp"
 #include "server/api/thinking_fields.hpp"
@@ -42,8 +43,7 @@ struct SequenceNumbers {
 
 /// `members`: of the event's object, behind its type and number.
 std::string numbered_event(std::string_view type, size_t number, std::string_view members) {
-  return fmt::format("event: {0}\ndata: {{\"type\":\"{0}\",\"sequence_number\":{1},{2}}}\n\n", type, number,
-                     members);
+  return event_text(type, fmt::format(R"({{"type":"{}","sequence_number":{},{}}})", type, number, members));
 }
 
 /// Streamed and complete replies go through the same steps: items are announced, filled and completed one
@@ -127,16 +127,14 @@ void ResponsesReply::on_event(const GenerationEvent& event) {
 
 void ResponsesReply::begin() {
   if (!options_.stream || std::exchange(begun_, true)) return;
-  exchange_->begin_stream(200, "text/event-stream", options_.headers);
   const std::string response = response_json("in_progress", nullptr, nullptr);
-  send_response("response.created", response);
   // While an event takes its number and is sent, there is no silence to fill.
-  exchange_->set_keepalive_maker(
-      [numbers = numbers_, members = "\"response\":" + response] {
+  begin_event_stream(
+      *exchange_, options_.headers, [numbers = numbers_, members = "\"response\":" + response] {
         const std::unique_lock lock(numbers->mutex, std::try_to_lock);
         return lock ? numbered_event("response.in_progress", numbers->next++, members) : std::string();
-      },
-      kKeepaliveInterval);
+      });
+  send_response("response.created", response);
 }
 
 void ResponsesReply::announce(ResponseItem item) {

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "server/api/error_body.hpp"
+#include "server/api/event_stream.hpp"
 #include "server/api/openai_reply.hpp"
 #include "server/api/openai_responses_items.hpp"
 #include "server/api/test_api.hpp"
@@ -34,10 +35,8 @@ ResponsesReplyOptions options_for(bool stream) {
 
 std::shared_ptr<FakeExchange> play(ResponsesReplyOptions options,
                                    const std::vector<GenerationEvent>& events) {
-  auto exchange = std::make_shared<FakeExchange>();
-  const auto reply = make_responses_reply(std::move(options), exchange);
-  for (const GenerationEvent& event : events) reply->on_event(event);
-  return exchange;
+  return play_on([&](const auto& exchange) { return make_responses_reply(std::move(options), exchange); },
+                 events);
 }
 
 /// Events with consecutive numbers.

@@ -44,6 +44,15 @@ class FakeExchange : public http::Exchange {
   bool left = false;
 };
 
+/// What an exchange gets when the reply that `make(exchange)` returns is told of these events.
+template <class MakeReply>
+std::shared_ptr<FakeExchange> play_on(MakeReply make, const std::vector<GenerationEvent>& events) {
+  auto exchange = std::make_shared<FakeExchange>();
+  const std::shared_ptr<EventSink> reply = make(exchange);
+  for (const GenerationEvent& event : events) reply->on_event(event);
+  return exchange;
+}
+
 class FakeGenerator final : public Generator {
  public:
   void submit(GenerationRequest taken, std::shared_ptr<EventSink> sink) override {

@@ -17,18 +17,7 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-class HttpLimits : public ::testing::Test {
- protected:
-  void start(ServerOptions options = {}) {
-    options.port = 0;
-    auto started = Server::start(std::move(options), held_.handler());
-    ASSERT_TRUE(started) << started.error().message;
-    server_ = std::move(*started);
-  }
-
-  HeldExchanges held_;
-  std::unique_ptr<Server> server_;
-};
+class HttpLimits : public HeldServerTest {};
 
 TEST_F(HttpLimits, AHeaderThatTakesTooLongIsRefused) {
   start({.header_timeout = 150ms});

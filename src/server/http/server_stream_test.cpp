@@ -17,14 +17,8 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-class HttpStream : public ::testing::Test {
+class HttpStream : public HeldServerTest {
  protected:
-  void start(ServerOptions options = {}) {
-    options.port = 0;
-    auto started = Server::start(std::move(options), held_.handler());
-    ASSERT_TRUE(started) << started.error().message;
-    server_ = std::move(*started);
-  }
   /// Sends a request and returns its exchange, streaming if asked.
   std::shared_ptr<Exchange> open(TestClient& client, bool streaming = true) {
     client.send(post("/stream", "{}"));
@@ -36,9 +30,6 @@ class HttpStream : public ::testing::Test {
     }
     return exchange;
   }
-
-  HeldExchanges held_;
-  std::unique_ptr<Server> server_;
 };
 
 TEST_F(HttpStream, PiecesArriveAsTheyAreWrittenAndTheConnectionGoesOn) {

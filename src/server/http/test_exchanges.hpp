@@ -1,6 +1,8 @@
 // A server whose requests wait until the test answers them.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -42,6 +44,20 @@ class HeldExchanges {
   std::mutex mutex_;
   std::condition_variable arrived_;
   std::deque<Held> held_;
+};
+
+/// A server on a port of its own.
+class HeldServerTest : public ::testing::Test {
+ protected:
+  void start(ServerOptions options = {}) {
+    options.port = 0;
+    auto started = Server::start(std::move(options), held_.handler());
+    ASSERT_TRUE(started) << started.error().message;
+    server_ = std::move(*started);
+  }
+
+  HeldExchanges held_;
+  std::unique_ptr<Server> server_;
 };
 
 }  // namespace ds4::server::http
