@@ -71,6 +71,8 @@ int run_program(int argc, const char* const* argv) {
   add_verify(app, action);
   add_pins(app, action);
   add_purge(app, action);
+  add_import(app, action);
+  add_export(app, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& done) {

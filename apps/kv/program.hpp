@@ -21,6 +21,8 @@ void add_show(CLI::App& app, Action& action);
 void add_verify(CLI::App& app, Action& action);
 void add_pins(CLI::App& app, Action& action);
 void add_purge(CLI::App& app, Action& action);
+void add_import(CLI::App& app, Action& action);
+void add_export(CLI::App& app, Action& action);
 
 /// Opens a folder that must be one of a disk cache; nothing is evicted from it.
 Result<std::unique_ptr<store::StoreDirectory>> open_store(const std::string& folder);
