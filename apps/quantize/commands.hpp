@@ -12,6 +12,7 @@ inline constexpr int exit_usage = 2;
 /// Arguments from the command's name on; return the exit status.
 int run_splice(int argc, char** argv);
 int run_score(int argc, char** argv);
+int run_compare(int argc, char** argv);
 
 /// Unlike fmt::print, which throws when the stream cannot be written.
 inline bool print(std::FILE* stream, std::string_view text) {

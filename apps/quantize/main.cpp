@@ -28,6 +28,7 @@ constexpr const char* footer = R"(
 Other commands, with a --help of their own:
   ds4-quantize splice   puts layers of experts of one GGUF file into another
   ds4-quantize score    tells how well files predict texts, and how far they are from a reference
+  ds4-quantize compare  compares two lists of scores of continuations
 
 Recipes:
   q2     IQ2_XXS for gate and up experts, Q2_K for down experts; everything else as q8
@@ -187,6 +188,7 @@ int main(int argc, char** argv) {
   const std::string_view command = argc > 1 ? argv[1] : "";
   if (command == "splice") return ds4::quantize::run_splice(argc - 1, argv + 1);
   if (command == "score") return ds4::quantize::run_score(argc - 1, argv + 1);
+  if (command == "compare") return ds4::quantize::run_compare(argc - 1, argv + 1);
   CLI::App app("Converts DeepSeek V4 models to GGUF files of any number format.", "ds4-quantize");
   ds4::quantize::ConvertOptions options;
   Recipes recipes;

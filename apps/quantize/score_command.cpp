@@ -16,6 +16,7 @@
 #include "common/progress.hpp"
 #include "ds4/engine.hpp"
 #include "score.hpp"
+#include "score_lists.hpp"
 #include "score_report.hpp"
 #include "stop_signal.hpp"
 
@@ -36,7 +37,7 @@ Exit status: 0 success, 1 failure, 2 wrong usage, 130 Ctrl+C.)";
 
 struct ScoreOptions {
   std::vector<std::string> models, texts, datasets, manifests;
-  std::string questions, reference, write_reference, json, svg, backend = "auto";
+  std::string questions, reference, write_reference, json, svg, list, backend = "auto";
   size_t continue_tokens = 24, max_tokens = 0;
   uint32_t kept = 256;
   unsigned threads = 0;
@@ -77,6 +78,9 @@ void add_options(CLI::App& app, ScoreOptions& options) {
       ->check(CLI::Range(1, 1 << 24));
   app.add_option("--json", options.json, "Write all numbers, also of every item")->type_name("FILE");
   app.add_option("--svg", options.svg, "Write a chart that compares the models")->type_name("FILE");
+  app.add_option("--tsv", options.list,
+                 "Write a line for each continuation, for `ds4-quantize compare`; with one model")
+      ->type_name("FILE");
   app.add_flag("--stamp", options.stamp,
                "Write the score into the keys of each model's file, which is written anew and then replaced");
   app.add_option("--backend", options.backend, "auto, cpu or cuda")
@@ -99,6 +103,7 @@ const char* mistake(const ScoreOptions& options) {
     return "--reference and --write-reference exclude each other";
   if (!options.write_reference.empty() && options.models.size() > 1)
     return "--write-reference takes one model";
+  if (!options.list.empty() && options.models.size() > 1) return "--tsv takes one model";
   if (!options.questions.empty() && options.write_reference.empty())
     return "--questions needs --write-reference, which keeps the answers";
   if (!options.reference.empty() && options.max_tokens > 0)
@@ -118,6 +123,7 @@ class ScoreCommand {
     for (const std::string& path : options_.models) DS4_TRY(score_model(path));
     if (!options_.json.empty()) DS4_TRY(write(options_.json, score_json(scores_, compared_)));
     if (!options_.svg.empty()) DS4_TRY(write(options_.svg, score_chart(scores_)));
+    if (!options_.list.empty()) DS4_TRY(write(options_.list, score_list(scores_[0].items)));
     if (options_.stamp) {
       for (const ModelScore& score : scores_) DS4_TRY(stamp_score(score, compared_, stop_requested));
     }

@@ -79,6 +79,28 @@ class Score(QuantizeTest):
         self.assertTrue(1 <= items[2]["greedy_prefix"] < items[2]["tokens"], items[2])
         table = self.good("score", MODEL, "--continuations", manifest, "--backend", "cpu")
         self.assertRegex(table, r"nano\.gguf +\d+ .* 2/3 ")
+        # Lists in the original's layout.
+        for name, model in (("old.tsv", MODEL), ("new.tsv", self.make("q2"))):
+            self.score(model, "--continuations", manifest, "--tsv", self.path(name))
+        lines = self.read("old.tsv").decode().splitlines()
+        self.assertEqual(lines[0].split("\t"), ["id", "prompt_tokens", "target_tokens", "nll", "avg_nll", "first_match", "greedy_lcp"])
+        self.assertAlmostEqual(float(lines[1].split("\t")[3]), items[0]["nll"], places=6)
+        compared = dict(line.split("\t", 1) for line in self.good("compare", self.path("old.tsv"), self.path("new.tsv")).splitlines())
+        self.assertEqual(compared["cases"], "3")
+        self.assertAlmostEqual(float(compared["old_avg_nll"]), sum(i["nll"] for i in items) / sum(i["tokens"] for i in items), places=6)
+        self.bad(1, "no line of a list", "compare", manifest, self.path("new.tsv"))
+
+    def test_importance_brings_two_bits_nearer(self):
+        # docs/quantize.md §4 has the whole table; the bound here is that of the page.
+        held_out, texts = os.path.join(DATA, "held-out.txt"), os.path.join(DATA, "calibration.txt")
+        collected = subprocess.run([DS4, "-m", MODEL, "--cpu", "--raw-prompt", "--imatrix-dataset", texts, "--imatrix-out",
+                                    self.path("importance.dat"), "--imatrix-max-tokens", "8000"], capture_output=True, text=True,
+                                   timeout=TIMEOUT_S)
+        self.assertEqual(collected.returncode, 0, collected.stderr)
+        self.score(MODEL, "--dataset", held_out, "--max-tokens", "80", "--write-reference", self.path("ref"))
+        self.good("--gguf", MODEL, "--recipe", "q2", "--imatrix", self.path("importance.dat"), "-o", self.path("with.gguf"))
+        without, importance = self.score(self.make("q2"), self.path("with.gguf"), "--reference", self.path("ref"))["models"]
+        self.assertLess(importance["mean_kl"], 0.9 * without["mean_kl"])
 
     def test_stamps(self):
         texts = self.write("texts.txt", TEXTS)
@@ -129,6 +151,7 @@ class Score(QuantizeTest):
         self.bad(2, "nothing to score", "score", MODEL)
         self.bad(2, "come from the reference", "score", MODEL, "--reference", "x", "--text", texts)
         self.bad(2, "takes one model", "score", MODEL, MODEL, "--text", texts, "--write-reference", "x")
+        self.bad(2, "--tsv takes one model", "score", MODEL, MODEL, "--text", texts, "--tsv", "x")
         self.bad(2, "needs --write-reference", "score", MODEL, "--questions", texts)
         self.bad(1, "nowhere: cannot be opened", "score", MODEL, "--reference", self.path("nowhere"))
         self.bad(1, "no undamaged reference", "score", MODEL, "--reference", texts)
