@@ -17,6 +17,7 @@ namespace ds4::store {
 namespace {
 
 constexpr uint64_t piece_bytes = uint64_t{1} << 20;
+constexpr size_t files_ahead = 4;
 
 /// Some blocks, or the end, or why there are no more.
 struct Piece {
@@ -119,14 +120,23 @@ class SegmentReader {
     }
     header_ = std::move(*header);
     payload_begin_ = bytes->size();
-    posix_fadvise(file_.descriptor.get(), static_cast<off_t>(payload_begin_), 0, POSIX_FADV_SEQUENTIAL);
-    posix_fadvise(file_.descriptor.get(), static_cast<off_t>(payload_begin_),
-                  static_cast<off_t>(expected.blocks * plan_.block_bytes), POSIX_FADV_WILLNEED);
+    ask_for_more();
     return {};
+  }
+
+  /// The system fetches the next files while this one is read, so that a disk has enough to do.
+  void ask_for_more() {
+    asked_ = std::max(asked_, segment_);
+    for (; asked_ < std::min(segment_ + files_ahead, plan_.segments.size()); ++asked_) {
+      const auto next =
+          InputFile::open(plan_.folder->path_of(FileKind::segment, plan_.segments[asked_].name));
+      if (next) posix_fadvise(next->descriptor.get(), 0, 0, POSIX_FADV_WILLNEED);
+    }
   }
 
   const ReadPlan& plan_;
   size_t segment_ = 0, block_ = 0;  // what comes next
+  size_t asked_ = 0;                // segments before it were asked for
   InputFile file_;
   SegmentHeader header_;
   uint64_t payload_begin_ = 0;
