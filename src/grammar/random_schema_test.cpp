@@ -271,6 +271,43 @@ TEST(RandomSchemas, WhatIsWrittenIsValid) {
   EXPECT_GT(finished, 250u);
 }
 
+// Wherever a text is, its shortest end makes it whole, and is seldom out of reach.
+TEST(RandomSchemas, ShortestEndsMakeTextsWhole) {
+  std::mt19937_64 random(4);
+  std::vector<uint64_t> mask(nano_index()->mask_words());
+  size_t ended = 0, not_found = 0;
+  for (uint64_t seed = 0; seed < 80; ++seed) {
+    const json::value schema = SchemaGenerator(seed).document();
+    const auto grammar = schema_grammar(json::serialize(schema));
+    ASSERT_NE(grammar, nullptr);
+    Constraint constraint(grammar, nano_index());
+    std::string text;
+    for (int step = 0; step < 40 && !constraint.ended(); ++step) {
+      Constraint copy = constraint;
+      std::string whole = text;
+      const auto end = copy.shortest_end(2000);
+      if (end) {
+        for (const Token token : *end) {
+          ASSERT_TRUE(copy.accept(token)) << whole;
+          whole += nano_index()->bytes(token);
+        }
+        ASSERT_TRUE(copy.complete()) << whole;
+        boost::system::error_code code;
+        const json::value value = json::parse(whole, code);
+        ASSERT_FALSE(code) << whole;
+        EXPECT_TRUE(Validator(schema).valid(schema, value)) << whole << "\n" << schema;
+      }
+      ++(end ? ended : not_found);
+      constraint.allowed(mask);
+      const Token token = draw(mask, random, step > 30);
+      ASSERT_TRUE(constraint.accept(token));
+      text += nano_index()->bytes(token);
+    }
+  }
+  EXPECT_GT(ended, 800u);
+  EXPECT_LT(not_found, ended / 50);
+}
+
 TEST(RandomSchemas, CallsAreReadBackAndValid) {
   std::mt19937_64 random(2);
   size_t finished = 0;

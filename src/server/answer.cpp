@@ -141,10 +141,11 @@ bool Answer::refuses_end() const {
 
 bool Answer::leaves_room(Token token) {
   const size_t left = options_.max_tokens - tokens_.size();
-  if (!options_.may_be_closed || left > closing_window_tokens) return true;
+  if (!options_.may_be_closed || no_end_fits_ || left > closing_window_tokens) return true;
   grammar::Constraint behind = *options_.constraint;
   if (!behind.accept(token) || behind.shortest_end(left - 1)) return true;
-  return !write_end(Closing::limit);
+  no_end_fits_ = !write_end(Closing::limit);
+  return no_end_fits_;
 }
 
 /// False if there is no end that fits.

@@ -113,6 +113,7 @@ class Answer {
   bool promised_ = false;
   bool end_refused_ = false;  // the next token is no end
   Closing closed_ = Closing::none;
+  bool no_end_fits_ = false;  // and none will: it is not looked for again
   bool finished_ = false;
   FinishReason reason_ = FinishReason::stop;
   std::string error_;
