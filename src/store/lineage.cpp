@@ -1,6 +1,7 @@
 #include "store/lineage.hpp"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "base/error.hpp"
 #include "store/eviction.hpp"
@@ -16,29 +17,50 @@ bool begins_with(std::span<const Token> tokens, std::span<const Token> beginning
   return tokens.size() >= beginning.size() && std::equal(beginning.begin(), beginning.end(), tokens.begin());
 }
 
-/// Frontiers whose sequence has `base`, the block at place `last`, in it; all of the fingerprint without
-/// blocks.
+/// Frontiers that continue the sequence of a header, which ends `header.tail` behind its base. Looks only at
+/// what branches off there: many conversations may have the base in common.
 Result<std::vector<FrontierRow>> frontiers_behind(StoreIndex& index, const FrontierHeader& header) {
-  std::vector<FrontierRow> all;
-  const auto base = header.position < header.block_tokens ? std::optional<BlockPlace>() : [&] {
-    auto place = index.find_block(header.base);
-    return place ? *place : std::optional<BlockPlace>();
-  }();
-  if (!base) {
-    DS4_ASSIGN(all, index.frontiers());
-    std::erase_if(all, [&](const FrontierRow& row) { return row.fingerprint != header.fingerprint; });
-    return all;
+  const uint64_t blocks = header.position / header.block_tokens;
+  DS4_ASSIGN(auto behind, index.frontiers_at(header.base));
+  std::erase_if(behind, [&](const FrontierRow& row) {
+    return row.position <= header.position || !begins_with(row.tail, header.tail);
+  });
+  int64_t holder = 0;  // of the base
+  bool goes_on = false;
+  if (blocks > 0) {
+    DS4_ASSIGN(const auto base, index.find_block(header.base));
+    if (!base) return disagree();
+    holder = base->segment;
+    DS4_ASSIGN(const auto segment, index.segment(holder));
+    if (!segment || segment->block_tokens != header.block_tokens) return disagree();
+    const size_t next = (size_t{base->slot} + 1) * header.block_tokens;
+    goes_on =
+        next < segment->tokens.size() && begins_with(std::span(segment->tokens).subspan(next), header.tail);
   }
-  std::vector<int64_t> open{base->segment};
-  for (size_t i = 0; i < open.size(); ++i) {
-    DS4_ASSIGN(const auto here, index.frontiers_on(open[i]));
-    all.insert(all.end(), here.begin(), here.end());
-    DS4_ASSIGN(const auto children, index.children_of(open[i]));
-    for (const SegmentRow& child : children) {
-      if (std::find(open.begin(), open.end(), child.id) == open.end()) open.push_back(child.id);
+  std::vector<int64_t> open;
+  DS4_ASSIGN(const auto branches, index.children_of(holder));
+  for (const SegmentRow& branch : branches) {
+    if (branch.first_block > blocks && goes_on) open.push_back(branch.id);
+    if (branch.parent_hash != header.base) continue;
+    DS4_ASSIGN(const auto whole, index.segment(branch.id));
+    if (whole && begins_with(whole->tokens, header.tail)) open.push_back(branch.id);
+  }
+  if (goes_on) {
+    DS4_ASSIGN(const auto here, index.frontiers_on(holder));
+    for (const FrontierRow& row : here) {
+      if (row.position / header.block_tokens > blocks) behind.push_back(row);
     }
   }
-  return all;
+  std::unordered_set<int64_t> seen(open.begin(), open.end());
+  for (size_t i = 0; i < open.size(); ++i) {
+    DS4_ASSIGN(const auto here, index.frontiers_on(open[i]));
+    behind.insert(behind.end(), here.begin(), here.end());
+    DS4_ASSIGN(const auto children, index.children_of(open[i]));
+    for (const SegmentRow& child : children) {
+      if (seen.insert(child.id).second) open.push_back(child.id);
+    }
+  }
+  return behind;
 }
 
 }  // namespace
@@ -115,9 +137,7 @@ Result<void> insert_frontier(StoreIndex& index, const FrontierHeader& header, ui
   std::vector<int64_t> children;
   DS4_ASSIGN(const auto behind, frontiers_behind(index, header));
   for (const FrontierRow& row : behind) {
-    if (row.parent != parent_id || row.position <= header.position) continue;
-    DS4_ASSIGN(const Lineage other, lineage_of(index, row));
-    if (begins_with(other.tokens, tokens)) children.push_back(row.id);
+    if (row.parent == parent_id) children.push_back(row.id);
   }
   std::vector<Hash128> prefixes;
   for (const TextBorder& border : header.borders) {
