@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -144,8 +145,9 @@ Result<std::vector<store::StoreEntry>> entries_of(store::StateStore& store, cons
   if (options.keys.empty()) {
     DS4_ASSIGN(entries, store.list());
     std::erase_if(entries, [&](const auto& entry) { return entry.fingerprint != store.fingerprint(); });
-    std::stable_sort(entries.begin(), entries.end(),
-                     [](const auto& a, const auto& b) { return a.used > b.used; });
+    std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
+      return std::pair(a.used, a.tokens) > std::pair(b.used, b.tokens);
+    });
   }
   if (entries.empty())
     return fail(ErrorCode::not_found, "{}: there is no state of this model", options.paths.front());
