@@ -16,6 +16,7 @@
 namespace ds4::store {
 namespace {
 
+namespace fs = std::filesystem;
 using testing::HasSubstr;
 
 /// A file for `tokens` tokens whose payload is in the hole of a SparseBytes: zeros.
@@ -178,8 +179,8 @@ TEST(KvcTrailer, AHugeBlockIsNotRead) {
 
 class KvcWriterTest : public testing::Test {
  protected:
-  KvcWriterTest() { std::filesystem::create_directories(folder_); }
-  ~KvcWriterTest() override { std::filesystem::remove_all(folder_); }
+  KvcWriterTest() { fs::create_directories(folder_); }
+  ~KvcWriterTest() override { fs::remove_all(folder_); }
 
   Result<void> write(const std::string& path, bool finish = true) {
     DS4_ASSIGN(auto writer, KvcWriter::create(path, {}, "text", state_.tokens(), state_.layout(), {}));
@@ -187,21 +188,20 @@ class KvcWriterTest : public testing::Test {
   }
 
   MadeState state_{flash_layout(), 3};
-  std::filesystem::path folder_ =
-      std::filesystem::path(testing::TempDir()) / fmt::format("kvc-writer-{}", ::getpid());
+  fs::path folder_ = fs::path(testing::TempDir()) / fmt::format("kvc-writer-{}", ::getpid());
 };
 
 TEST_F(KvcWriterTest, AFileThatIsNotFinishedLeavesNothing) {
   ASSERT_TRUE(write(folder_ / "a.kv", false));
-  EXPECT_TRUE(std::filesystem::is_empty(folder_));
+  EXPECT_TRUE(fs::is_empty(folder_));
 }
 
 TEST_F(KvcWriterTest, TheOldFileStaysUntilTheNewOneIsWhole) {
   std::ofstream(folder_ / "a.kv") << "old";
   ASSERT_TRUE(write(folder_ / "a.kv", false));
-  EXPECT_EQ(std::filesystem::file_size(folder_ / "a.kv"), 3u);
+  EXPECT_EQ(fs::file_size(folder_ / "a.kv"), 3u);
   ASSERT_TRUE(write(folder_ / "a.kv"));
-  EXPECT_EQ(std::filesystem::file_size(folder_ / "a.kv"), 52 + 4 + payload_bytes(flash_layout(), 3));
+  EXPECT_EQ(fs::file_size(folder_ / "a.kv"), 52 + 4 + payload_bytes(flash_layout(), 3));
 }
 
 TEST_F(KvcWriterTest, WhatCannotBeWrittenOrReadIsTold) {
@@ -222,6 +222,44 @@ TEST_F(KvcWriterTest, TokensOfHeaderAndPayloadAgree) {
   ASSERT_TRUE(file);
   EXPECT_THAT(file->payload(flash_layout(), {}).error().message,
               HasSubstr("the header tells of 4 tokens, the payload of 3"));
+}
+
+// All that is small of a file: an error of one line, or a state of the same size.
+TEST_F(KvcWriterTest, AnyByteOfHeadersAndTrailerIsSafe) {
+  const std::vector<KvcTool> tools = {{"call_1", "block"}, {"call_2", "other"}};
+  const fs::path path = folder_ / "a.kv";
+  {
+    auto writer = KvcWriter::create(path, {}, "text", state_.tokens(), state_.layout(), tools);
+    ASSERT_TRUE(writer);
+    ASSERT_TRUE(writer->finish(state_.frontier()));
+  }
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  const size_t size = fs::file_size(path), front = 52 + 4 + 52 + 3 * 4;
+  size_t refused = 0;
+  for (size_t i = 0; i < front + kvc_trailer(tools).size(); ++i) {
+    const auto at = static_cast<std::streamoff>(i < front ? i : size - kvc_trailer(tools).size() + i - front);
+    file.seekg(at);
+    const int byte = file.get();
+    for (const int flip : {0x01, 0x40, 0xff}) {
+      file.seekp(at).put(static_cast<char>(byte ^ flip)).flush();
+      const auto opened = KvcFile::open(path);
+      const auto payload =
+          opened ? opened->payload(state_.layout(), {}) : Result<PayloadReader>(opened.error());
+      const auto found = opened ? opened->tools() : Result<KvcTools>(opened.error());
+      if (!payload) {
+        ++refused;
+        EXPECT_EQ(payload.error().message.find('\n'), std::string::npos);
+        EXPECT_TRUE(payload.error().message.starts_with(path.string() + ": ")) << payload.error().message;
+      } else {
+        EXPECT_EQ(payload->tokens().size(), 3u) << i;
+      }
+      EXPECT_LE(found ? found->entries.size() : 0, 2u) << i;
+    }
+    file.seekp(at).put(static_cast<char>(byte)).flush();
+  }
+  // What remains: reason, hits, times, contexts, the text itself, other tokens.
+  EXPECT_GT(refused, 190u);
+  ASSERT_TRUE(KvcFile::open(path)->payload(state_.layout(), {}));
 }
 
 }  // namespace
