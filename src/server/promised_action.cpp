@@ -13,26 +13,29 @@ constexpr size_t looked_at_bytes = 400;
 constexpr auto openers = std::to_array<std::string_view>(
     {"now", "next", "first", "then", "okay", "ok", "so", "alright", "great", "perfect", "good", "sure", "and",
      "but", "also", "finally", "right", "well", "yes"});
-constexpr auto promises =
-    std::to_array<std::string_view>({"let me", "let's", "let us", "i'll", "i will", "i'm going to",
-                                     "i am going to", "i need to", "i'm now going to"});
+constexpr auto requests = std::to_array<std::string_view>({"let me", "let us", "let's"});
+constexpr auto promises = std::to_array<std::string_view>(
+    {"i'll", "i will", "i'm going to", "i am going to", "i need to", "i'm now going to"});
 constexpr auto adverbs = std::to_array<std::string_view>(
     {"now", "first", "also", "just", "quickly", "then", "next", "go ahead and", "take a", "start by",
      "continue by", "begin by", "try to", "carefully", "briefly", "immediately"});
 constexpr auto actions = std::to_array<std::string_view>(
-    {"add",     "adjust",  "analyze",  "analyse",   "apply",     "begin",     "build",     "call",
-     "change",  "check",   "clean",    "clone",     "compile",   "continue",  "create",    "debug",
-     "delete",  "dig",     "download", "edit",      "examine",   "execute",   "explore",   "fetch",
-     "find",    "fix",     "get",      "grep",      "implement", "inspect",   "install",   "investigate",
-     "list",    "locate",  "look",     "make",      "modify",    "move",      "open",      "patch",
-     "proceed", "query",   "read",     "refactor",  "remove",    "rename",    "replace",   "review",
-     "rewrite", "run",     "scan",     "search",    "see",       "set",       "start",     "test",
-     "trace",   "try",     "update",   "use",       "verify",    "view",      "write",     "checking",
-     "reading", "running", "looking",  "searching", "creating",  "examining", "exploring", "testing"});
+    {"add",       "adjust",  "analyse",     "analyze", "apply",    "begin",   "build",    "call",
+     "change",    "check",   "checking",    "clean",   "clone",    "compile", "continue", "create",
+     "creating",  "debug",   "delete",      "dig",     "download", "edit",    "examine",  "examining",
+     "execute",   "explore", "exploring",   "fetch",   "find",     "fix",     "grep",     "implement",
+     "inspect",   "install", "investigate", "list",    "locate",   "look",    "looking",  "modify",
+     "open",      "patch",   "proceed",     "query",   "read",     "reading", "refactor", "remove",
+     "rename",    "replace", "review",      "rewrite", "run",      "running", "scan",     "search",
+     "searching", "start",   "test",        "testing", "trace",    "update",  "verify",   "view",
+     "write"});
+// With "let me" only: "I'll get back to you", "I will use your name" are no actions.
+constexpr auto small_actions =
+    std::to_array<std::string_view>({"get", "make", "move", "see", "set", "try", "use"});
 // Of what depends on somebody else.
 constexpr auto conditions =
     std::to_array<std::string_view>({" if ", " once you", " when you", " after you", " unless ",
-                                     " as soon as", " whenever", " you want", " you'd like", " your "});
+                                     " as soon as", " whenever", " you want", " you'd like"});
 
 constexpr auto chinese_openers = std::to_array<std::string_view>(
     {"好的", "好", "现在", "接下来", "首先", "下面", "那么", "然后", "那", "，", ",", " ", "、", "：", ":"});
@@ -79,10 +82,12 @@ bool promises_in_english(std::string_view sentence) {
   const std::string_view all = sentence;
   while (take_word(sentence, openers)) {
   }
-  if (!take_word(sentence, promises)) return false;
+  const bool requested = take_word(sentence, requests);
+  if (!requested && !take_word(sentence, promises)) return false;
   while (take_word(sentence, adverbs)) {
   }
-  return take_word(sentence, actions) && !contains_any(all, conditions);
+  const bool acts = take_word(sentence, actions) || (requested && take_word(sentence, small_actions));
+  return acts && !contains_any(all, conditions);
 }
 
 bool promises_in_chinese(std::string_view sentence) {

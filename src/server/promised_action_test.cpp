@@ -18,6 +18,8 @@ TEST(PromisesAction, InEnglish) {
            "I'll start by exploring the code...",
            "Here is the change:",
            "First, let's see what is there.\n",
+           "Let me use the search tool.",
+           "I will look at your project first.",
        }) {
     EXPECT_TRUE(promises_action(text)) << text;
   }
@@ -52,6 +54,10 @@ TEST(PromisesAction, NotWhenInDoubt) {
            "让我知道您的想法。",
            "要我查看一下吗？",
            "I read: it works",
+           "I'll get back to you.",
+           "I will use metric units from now on.",
+           "I need to see the log to help you.",
+           "```\nkey:\n```",
        }) {
     EXPECT_FALSE(promises_action(text)) << text;
   }
