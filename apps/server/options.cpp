@@ -14,7 +14,9 @@ namespace {
 using cli::set_integer;
 using cli::set_path;
 
-enum class Section { server, runtime, access, conversations, observing };
+enum class Section { server, runtime, access, conversations, disk, observing };
+
+constexpr uint64_t most_disk_mib = uint64_t{1} << 40;
 using Row = cli::OptionRow<Options, Section>;
 
 constexpr const char* log_levels[] = {"debug", "info", "warning", "error"};
@@ -97,6 +99,25 @@ constexpr auto conversation_rows = std::to_array<Row>({
      [](Options& o, const std::string&) { o.hold_to_promises = false; return Result<void>(); }},
 });
 
+constexpr auto disk_rows = std::to_array<Row>({
+    {Section::disk, "", "--kv-disk-dir", "DIR", "keep conversations in this folder beyond memory and restarts; they may be confidential [off]",
+     [](Options& o, const std::string& v) { return set_path(o.kv_folder, "--kv-disk-dir", v); }},
+    {Section::disk, "", "--kv-disk-space-mb", "N", "space for them in MiB [4096]",
+     [](Options& o, const std::string& v) { return set_integer(o.kv_space_mib, "--kv-disk-space-mb", v, 1, most_disk_mib); }},
+    {Section::disk, "", "--kv-cache-min-tokens", "N", "nothing shorter is written or read [512]",
+     [](Options& o, const std::string& v) { return set_integer(o.kv_policy.min_tokens, "--kv-cache-min-tokens", v); }},
+    {Section::disk, "", "--kv-cache-cold-max-tokens", "N", "longest prompt whose beginning is written while it is evaluated [30000]; 0: none is",
+     [](Options& o, const std::string& v) { return set_integer(o.kv_policy.cold_max_tokens, "--kv-cache-cold-max-tokens", v, 0); }},
+    {Section::disk, "", "--kv-cache-continued-interval-tokens", "N", "how often a growing conversation is written [10000]; 0: at the end of replies only",
+     [](Options& o, const std::string& v) { return set_integer(o.kv_policy.continued_interval_tokens, "--kv-cache-continued-interval-tokens", v, 0); }},
+    {Section::disk, "", "--kv-cache-boundary-trim-tokens", "N", "tokens at the end of a prompt that its beginning leaves out [32]",
+     [](Options& o, const std::string& v) { return set_integer(o.kv_policy.boundary_trim_tokens, "--kv-cache-boundary-trim-tokens", v, 0); }},
+    {Section::disk, "", "--kv-cache-boundary-align-tokens", "N", "its length is a multiple of this [2048]; 0: any",
+     [](Options& o, const std::string& v) { return set_integer(o.kv_policy.boundary_align_tokens, "--kv-cache-boundary-align-tokens", v, 0); }},
+    {Section::disk, "", "--kv-cache-reject-different-quant", nullptr, "has no effect: states of another model file are never used",
+     [](Options&, const std::string&) { return Result<void>(); }},
+});
+
 constexpr auto observing_rows = std::to_array<Row>({
     {Section::observing, "", "--trace", "FILE", "write every request, prompt and answer to a file; they may be confidential",
      [](Options& o, const std::string& v) { return set_path(o.trace_path, "--trace", v); }},
@@ -107,9 +128,9 @@ constexpr auto observing_rows = std::to_array<Row>({
 });
 // clang-format on
 
-constexpr auto all_rows =
-    cli::join_rows(server_rows, cli::program_rows<Options, Section>, cli::drafter_rows<Options, Section>,
-                   cli::steering_rows<Options, Section>, access_rows, conversation_rows, observing_rows);
+constexpr auto all_rows = cli::join_rows(
+    server_rows, cli::program_rows<Options, Section>, cli::drafter_rows<Options, Section>,
+    cli::steering_rows<Options, Section>, access_rows, conversation_rows, disk_rows, observing_rows);
 
 }  // namespace
 
@@ -121,6 +142,10 @@ Result<Options> parse_options(std::span<const char* const> arguments) {
   DS4_TRY(cli::steering_scales(options));
   if (options.tls_certificate_path.empty() != options.tls_key_path.empty()) {
     return fail(ErrorCode::invalid_argument, "--tls-cert and --tls-key go together");
+  }
+  if (store::check(options.kv_policy) != nullptr) {
+    return fail(ErrorCode::invalid_argument,
+                "--kv-cache-cold-max-tokens must be 0 or at least --kv-cache-min-tokens");
   }
   return options;
 }
@@ -135,6 +160,7 @@ std::string help_page(bool color) {
   page.options<Options, Section>("Model and runtime", all_rows, Section::runtime);
   page.options<Options, Section>("Access", all_rows, Section::access);
   page.options<Options, Section>("Conversations", all_rows, Section::conversations);
+  page.options<Options, Section>("Conversations on disk", all_rows, Section::disk);
   page.options<Options, Section>("Logs", all_rows, Section::observing);
   page.title("Endpoints");
   page.line(

@@ -9,6 +9,7 @@
 #include "common/program_options.hpp"
 #include "ds4/error.hpp"
 #include "server/generation.hpp"
+#include "store/save_policy.hpp"
 
 namespace ds4::server {
 
@@ -37,6 +38,10 @@ struct Options : cli::ProgramOptions {
   size_t tool_reminder_tokens = 32768;
   bool hold_to_promises = true;
   unsigned drain_seconds = 60;
+
+  std::string kv_folder;  // conversations on disk; empty: none are kept there
+  uint64_t kv_space_mib = 4096;
+  store::SavePolicy kv_policy;
 
   std::string trace_path;
   std::string log_level = "info";

@@ -17,9 +17,11 @@
 #include "common/model_run.hpp"
 #include "server/api/error_body.hpp"
 #include "server/api/routes.hpp"
+#include "server/disk_cache.hpp"
 #include "server/http/access_rules.hpp"
 #include "server/http/server.hpp"
 #include "server/scheduler.hpp"
+#include "store/engine_state.hpp"
 
 namespace ds4::server {
 namespace {
@@ -41,6 +43,9 @@ Result<std::vector<std::string>> read_keys(const Options& options) {
   if (keys.empty()) return fail(ErrorCode::format, "{}: there is no key in it", options.api_key_path);
   return keys;
 }
+
+// What is written to disk at the end may take this long beyond --drain-seconds.
+constexpr auto disk_patience = 30s;
 
 /// "deepseek-v4-flash" for a Flash model, the variant's name for others.
 ServerInfo describe(const Engine& engine, const Options& options) {
@@ -69,6 +74,10 @@ Log::Fields fields_of(const RequestRecord& record) {
   if (record.miss == Miss::diverged || record.miss == Miss::busy) {
     fields.push_back({"shared", fmt::to_string(record.diverged_at)});
   }
+  if (record.disk != DiskResult::unused) {
+    fields.push_back({"disk", quoted(disk_result_name(record.disk))});
+    fields.push_back({"disk_s", fmt::format("{:.3f}", record.disk_seconds)});
+  }
   fields.push_back({"generated", fmt::to_string(record.usage.completion_tokens)});
   fields.push_back({"reasoning", fmt::to_string(record.usage.reasoning_tokens)});
   if (record.tool_calls > 0) fields.push_back({"calls", fmt::to_string(record.tool_calls)});
@@ -90,9 +99,12 @@ Log::Fields fields_of(const RequestRecord& record) {
 /// Everything that runs, in the order in which it has to end.
 class Service {
  public:
-  Service(const Engine& engine, const Options& options, Log& log, TraceFile* trace)
+  /// `store` may be null.
+  Service(const Engine& engine, const Options& options, Log& log, TraceFile* trace,
+          std::unique_ptr<store::StateStore> store)
       : log_(log),
         trace_(trace),
+        disk_(store == nullptr ? nullptr : std::make_unique<DiskCache>(engine, std::move(store), metrics_)),
         scheduler_(engine, describe(engine, options), scheduler_options(engine, options), metrics_),
         routes_(scheduler_, [this] { return metrics_.render(); }, api_options(options)) {
     metrics_.gauge("ds4_http_connections", "Open connections.", [this] {
@@ -137,6 +149,9 @@ class Service {
       if (signals.again(50ms)) std::_Exit(cli::exit_interrupted);
     }
     scheduler_.stop();
+    while (disk_ != nullptr && !disk_->drain(0ms) && std::chrono::steady_clock::now() < end + disk_patience) {
+      if (signals.again(20ms)) std::_Exit(cli::exit_interrupted);
+    }
     server_->wait_drained(2s);
     server_->stop();
   }
@@ -148,6 +163,7 @@ class Service {
     result.pool.sessions = options.sessions;
     result.pool.bytes = options.session_memory_mib << 20;
     result.queue_limit = options.queue;
+    result.disk = disk_.get();
     result.memory.keys = options.exact_replay ? options.tool_memory_ids : 0;
     result.prompt.tool_reminder_tokens = options.tool_reminder_tokens;
     result.hold_to_promises = options.hold_to_promises;
@@ -198,11 +214,33 @@ class Service {
   std::string broken_;  // the scheduler's thread's, until that has ended
   std::atomic<bool> told_of_volatile_text_ = false;
   Metrics metrics_;
+  std::unique_ptr<DiskCache> disk_;
   Scheduler scheduler_;
   api::Routes routes_;
   std::unique_ptr<http::Server> server_;
   std::atomic<const http::Server*> listening_{nullptr};  // requests are answered before server_ is set
 };
+
+Result<std::unique_ptr<store::StateStore>> open_disk_store(const Engine& engine, const Options& options,
+                                                           Log& log) {
+  if (options.kv_folder.empty()) return std::unique_ptr<store::StateStore>();
+  store::EngineStoreOptions store;
+  store.directory.directory = options.kv_folder;
+  store.directory.budget_bytes = options.kv_space_mib << 20;
+  store.directory.log = [&log](std::string_view line) { log.write(LogLevel::warning, line); };
+  store.policy = options.kv_policy;
+  if (engine.info().steering) {
+    const SteeringScales scales =
+        cli::steering_scales(options, engine.info().steering_component).value_or({});
+    store.numerics = fmt::format("steering {} {}", scales.feed_forward, scales.attention);
+  }
+  DS4_ASSIGN(auto opened, store::open_engine_store(engine, store));
+  const store::StoreStats stats = opened->stats();
+  log.write(LogLevel::info,
+            fmt::format("conversations on disk: {}, {} states in {:.1f} of {} MiB", options.kv_folder,
+                        stats.entries, static_cast<double>(stats.bytes) / (1 << 20), options.kv_space_mib));
+  return opened;
+}
 
 std::string defaults_sentence(const Options& options) {
   const SamplingParams defaults;
@@ -269,7 +307,8 @@ Result<void> serve_until_signal(const Engine& engine, const Options& options, Se
   if (engine.info().steering) log.write(LogLevel::info, cli::steering_sentence(engine, options));
   log.write(LogLevel::info, defaults_sentence(options));
 
-  Service service(engine, options, log, files.trace.get());
+  DS4_ASSIGN(auto store, open_disk_store(engine, options, log));
+  Service service(engine, options, log, files.trace.get(), std::move(store));
   DS4_TRY(service.listen(options, std::move(files.keys)));
   const std::string name =
       options.host.find(':') == std::string::npos ? options.host : fmt::format("[{}]", options.host);

@@ -37,6 +37,7 @@ void Scheduler::decode_step() {
   for (size_t i = 0; i < going.size(); i += max_batch_rows) {
     evaluate(std::span(going).subspan(i, std::min(max_batch_rows, going.size() - i)));
   }
+  for (const Row& row : rows) save_growth(row);
   if (++decode_steps_ % growth_check_steps == 0) pool_.trim();
   publish_all();
   std::vector<Job*> owners;

@@ -1,16 +1,27 @@
 #include "server/job.hpp"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 namespace ds4::server {
 namespace {
+
+// Of a prompt with this much new text the state before the last token is saved, for those who ask again.
+constexpr size_t long_prompt_tokens = 1024;
 
 // Passes of up to this many tokens are computed as decoding is.
 constexpr size_t short_piece_tokens = 16;
 
 double seconds(Job::Clock::time_point from, Job::Clock::time_point to) {
   return std::max(0.0, std::chrono::duration<double>(to - from).count());
+}
+
+// A stop that leaves no rest too short for the kernels of long pieces before the last token: this one, or a
+// few tokens earlier.
+size_t reachable_stop(size_t stop, size_t total) {
+  const size_t latest = total - 1 > short_piece_tokens ? total - 1 - (short_piece_tokens + 1) : 0;
+  return std::min(stop, latest);
 }
 
 std::string kind_name(GenerationRequest::Kind kind) {
@@ -32,19 +43,41 @@ std::vector<size_t> prompt_borders(std::span<const Token> tokens, Token user) {
   const auto last = std::find(tokens.rbegin(), tokens.rend(), user);
   std::vector<size_t> borders;
   if (first != tokens.end()) {
-    borders.push_back(static_cast<size_t>(first - tokens.begin()));
-    borders.push_back(static_cast<size_t>(tokens.rend() - last) - 1);
+    borders.push_back(reachable_stop(static_cast<size_t>(first - tokens.begin()), tokens.size()));
+    borders.push_back(reachable_stop(static_cast<size_t>(tokens.rend() - last) - 1, tokens.size()));
   }
   borders.push_back(tokens.size() - 1);
   return borders;
 }
 
-size_t prefill_end(size_t done, size_t total, size_t quantum, std::span<const size_t> borders) {
+std::vector<SavePoint> save_points(const store::SavePolicy& policy, const SpecialTokens& special,
+                                   std::span<const Token> tokens, size_t cached) {
+  std::map<size_t, DiskCache::Save> points;
+  if (const size_t step = store::continued_step(policy); step > 0) {
+    for (size_t at = (cached / step + 1) * step; at < tokens.size(); at += step) {
+      points[reachable_stop(at, tokens.size())] = {.reason = store::SaveReason::continued};
+    }
+  }
+  if (tokens.size() - cached >= long_prompt_tokens) {
+    points[tokens.size() - 1] = {.reason = store::SaveReason::continued, .forced = true};
+  }
+  if (const auto cold = cached == 0 ? store::cold_target(policy, special, tokens) : std::nullopt) {
+    points[reachable_stop(*cold, tokens.size())] = {
+        .reason = store::SaveReason::cold, .anchor = true, .forced = true};
+  }
+  std::vector<SavePoint> result;
+  for (const auto& [position, how] : points) {
+    if (position >= policy.min_tokens && position > cached) result.push_back({position, how});
+  }
+  return result;
+}
+
+size_t prefill_end(size_t done, size_t total, size_t quantum, std::span<const size_t> stops) {
   const size_t before_last = total - 1;
   if (done >= before_last) return total;
   size_t end = std::min(before_last, done + std::max(quantum, short_piece_tokens + 1));
-  for (const size_t border : borders) {
-    if (border > done + short_piece_tokens && border < end) end = border;
+  for (const size_t stop : stops) {
+    if (stop > done + short_piece_tokens && stop < end) end = stop;
   }
   return before_last - end <= short_piece_tokens ? before_last : end;
 }
@@ -61,6 +94,8 @@ RequestRecord make_record(const Job& job, std::string outcome, std::string error
   record.miss = job.lease.miss;
   record.continued_text = job.lease.by_text;
   record.diverged_at = job.lease.diverged_at;
+  record.disk = job.disk;
+  record.disk_seconds = job.disk_seconds;
   record.outcome = std::move(outcome);
   record.calls_changed = job.prompt.calls_changed;
   record.tool_reminders = job.prompt.rendered.tool_reminders;

@@ -13,6 +13,7 @@
 #include "ds4/session.hpp"
 #include "grammar/constraint.hpp"
 #include "server/answer.hpp"
+#include "server/disk_cache.hpp"
 #include "server/generation.hpp"
 #include "server/prompt.hpp"
 #include "server/session_pool.hpp"
@@ -29,7 +30,9 @@ struct RequestRecord {
   Miss miss = Miss::none;
   bool continued_text = false;  // the session went on with what was sampled, not with the prompt's own tokens
   size_t diverged_at = 0;       // tokens shared with the nearest session
-  std::string outcome;          // "stop", "length", "tool_calls", "cancelled", or "failed"
+  DiskResult disk = DiskResult::unused;
+  double disk_seconds = 0;
+  std::string outcome;  // "stop", "length", "tool_calls", "cancelled", or "failed"
   std::string error;
   size_t tool_calls = 0;
   bool tools_malformed = false, tools_repaired = false, thinking_looped = false;
@@ -48,6 +51,12 @@ struct Choice {
   std::shared_ptr<ResidentSession> resident;
 };
 
+/// A position at which a prompt's state is written to disk.
+struct SavePoint {
+  size_t position = 0;
+  DiskCache::Save how;
+};
+
 struct Job {
   using Clock = std::chrono::steady_clock;
 
@@ -60,8 +69,14 @@ struct Job {
   uint64_t seed = 0;
 
   Lease lease;
-  std::vector<size_t> borders;  // of lease.tokens, see prompt_borders()
-  bool announced = false;       // while it waits
+  std::vector<size_t> borders;         // of lease.tokens, see prompt_borders()
+  std::shared_ptr<DiskLook> look;      // under way: nothing is evaluated meanwhile
+  std::vector<SavePoint> save_points;  // ascending
+  std::vector<size_t> stops;           // of the evaluation: borders and save points, ascending
+  size_t saved_steps = 0;              // of those at which a growing conversation is saved
+  DiskResult disk = DiskResult::unused;
+  double disk_seconds = 0;
+  bool announced = false;  // while it waits
   bool prefilled = false;
   Usage usage;
   std::vector<Choice> choices;
@@ -75,10 +90,15 @@ struct Job {
 /// the last token, where a reply without reasoning differs from one with.
 std::vector<size_t> prompt_borders(std::span<const Token> tokens, Token user);
 
+/// Where a prompt of which `cached` tokens were there already is saved while it is evaluated: its beginning
+/// that others may share if all of it is new, every so many tokens, and before the last token if much is new.
+std::vector<SavePoint> save_points(const store::SavePolicy& policy, const SpecialTokens& special,
+                                   std::span<const Token> tokens, size_t cached);
+
 /// The next piece of a prompt of `total` tokens of which `done` are evaluated: up to `quantum` tokens and up
-/// to the next border, but never a piece or a rest too short for the kernels of long pieces, unless it ends
-/// at the last border.
-size_t prefill_end(size_t done, size_t total, size_t quantum, std::span<const size_t> borders);
+/// to the next stop, but never a piece or a rest too short for the kernels of long pieces, unless it ends
+/// before the last token.
+size_t prefill_end(size_t done, size_t total, size_t quantum, std::span<const size_t> stops);
 
 /// The last record of a job.
 RequestRecord make_record(const Job& job, std::string outcome, std::string error, const Tokenizer& tokenizer);

@@ -191,10 +191,26 @@ std::variant<Prompt, RequestError> infill_prompt(const GenerationRequest& reques
 
 }  // namespace
 
-bool is_special(const SpecialTokens& special, Token token) {
-  return token == special.bos || token == special.eos || token == special.user ||
-         token == special.assistant || token == special.think_open || token == special.think_close ||
-         token == special.dsml;
+std::shared_ptr<const SampledReply> SharedReplyMemory::get(std::string_view key) {
+  {
+    const std::lock_guard lock(mutex_);
+    auto known = memory_.get(key);
+    if (known != nullptr || archive_ == nullptr) return known;
+  }
+  auto archived = archive_->get_reply(key);
+  if (archived == nullptr) return nullptr;
+  const std::lock_guard lock(mutex_);
+  memory_.put(key, archived);
+  return archived;
+}
+
+void SharedReplyMemory::put(const std::vector<std::string>& keys,
+                            const std::shared_ptr<const SampledReply>& reply) {
+  {
+    const std::lock_guard lock(mutex_);
+    for (const std::string& key : keys) memory_.put(key, reply);
+  }
+  if (archive_ != nullptr) archive_->put_reply(keys, reply);
 }
 
 TranscriptKeys reply_keys(const TranscriptKeys& transcript, std::string_view content) {

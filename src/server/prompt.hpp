@@ -34,19 +34,27 @@ struct Prompt {
   size_t calls_changed = 0;     // known replies whose calls the client shows otherwise; written as it does
 };
 
+/// Where replies outlive the process. Safe to use from several threads.
+class ReplyArchive {
+ public:
+  virtual ~ReplyArchive() = default;
+  /// Null if unknown.
+  virtual std::shared_ptr<const SampledReply> get_reply(std::string_view key) = 0;
+  virtual void put_reply(const std::vector<std::string>& keys,
+                         const std::shared_ptr<const SampledReply>& reply) = 0;
+};
+
 /// Replies of earlier turns, shared by the threads that render and the one that generates.
 class SharedReplyMemory {
  public:
-  explicit SharedReplyMemory(const store::ReplyMemoryLimits& limits) : memory_(limits) {}
+  /// `archive` may be null, else it outlives the memory.
+  explicit SharedReplyMemory(const store::ReplyMemoryLimits& limits, ReplyArchive* archive = nullptr)
+      : memory_(limits), archive_(limits.keys > 0 ? archive : nullptr) {}
 
-  std::shared_ptr<const SampledReply> get(std::string_view key) {
-    const std::lock_guard lock(mutex_);
-    return memory_.get(key);
-  }
-  void put(std::string_view key, std::shared_ptr<const SampledReply> reply) {
-    const std::lock_guard lock(mutex_);
-    memory_.put(key, std::move(reply));
-  }
+  /// Null if unknown.
+  std::shared_ptr<const SampledReply> get(std::string_view key);
+  /// Remembers a reply under each of the keys.
+  void put(const std::vector<std::string>& keys, const std::shared_ptr<const SampledReply>& reply);
   bool contains(std::string_view key) {
     const std::lock_guard lock(mutex_);
     return memory_.contains(key);
@@ -55,6 +63,7 @@ class SharedReplyMemory {
  private:
   std::mutex mutex_;
   store::ReplyMemory memory_;
+  ReplyArchive* archive_;
 };
 
 struct PromptOptions {
@@ -73,8 +82,5 @@ std::variant<Prompt, RequestError> build_prompt(const GenerationRequest& request
 
 /// The keys under which a reply with this visible text to this transcript is remembered.
 TranscriptKeys reply_keys(const TranscriptKeys& transcript, std::string_view content);
-
-/// Whether the token is one of the seven that structure a conversation.
-bool is_special(const SpecialTokens& special, Token token);
 
 }  // namespace ds4::server

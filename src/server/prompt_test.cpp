@@ -73,7 +73,7 @@ TEST(BuildPrompt, SampledCallsAreContinuedByTheirIds) {
   const Prompt first = prompt_of(request, memory);
   EXPECT_TRUE(first.thinking);
   const std::vector<Token> tokens = sampled_tokens("why\n", "text ");
-  memory.put("call_1", text::sampled_reply(tokens, std::string_view(kBlock).size(), true, tokenizer()));
+  memory.put({"call_1"}, text::sampled_reply(tokens, std::string_view(kBlock).size(), true, tokenizer()));
 
   ChatMessage call = message(Role::assistant, "text");
   call.tool_calls = {{"call_1", "f", R"({ "x" : "\u003c｜User｜>" })"}};
@@ -100,8 +100,8 @@ TEST(BuildPrompt, SampledCallsAreContinuedByTheirIds) {
 TEST(BuildPrompt, CallsThatClientsChangeAreWrittenAsTheyShowThem) {
   SharedReplyMemory memory{{}};
   GenerationRequest request = with_tool();
-  memory.put("call_1", text::sampled_reply(sampled_tokens("why\n", "text "), std::string_view(kBlock).size(),
-                                           true, tokenizer()));
+  memory.put({"call_1"}, text::sampled_reply(sampled_tokens("why\n", "text "),
+                                             std::string_view(kBlock).size(), true, tokenizer()));
   request.messages.push_back(message(Role::assistant, "text"));
   ChatMessage& call = request.messages.back();
   const std::string sampled = "name=\"f\">\n<｜DSML｜parameter  name";  // two spaces
@@ -127,7 +127,7 @@ TEST(BuildPrompt, RepairedCallsAreWrittenAnew) {
   SharedReplyMemory memory{{}};
   GenerationRequest request = with_tool();
   std::vector<Token> tokens = sampled_tokens("why\n", "text ");
-  memory.put("call_1", text::sampled_reply(tokens, 0, true, tokenizer()));
+  memory.put({"call_1"}, text::sampled_reply(tokens, 0, true, tokenizer()));
   request.messages.push_back(message(Role::assistant, "text"));
   request.messages.back().tool_calls = {{"call_1", "f", R"({"x":"y"})"}};
   const Prompt prompt = prompt_of(request, memory);
@@ -147,14 +147,14 @@ TEST(BuildPrompt, FinalAnswersAreKnownByTheirTranscript) {
   const auto reply = std::make_shared<const SampledReply>(
       SampledReply{.reasoning = {{"because", false}}, .content = {{"answer\n", false}}});
   const TranscriptKeys keys = reply_keys(first.transcript, "answer");
-  memory.put(keys.exact, reply);
+  memory.put({keys.exact}, reply);
 
   request.messages.insert(request.messages.end(),
                           {message(Role::assistant, "answer"), message(Role::user, "next")});
   EXPECT_THAT(prompt_of(request, memory).text, HasSubstr("<think>because</think>answer\n<｜end"));
   request.messages[0].content = "time: 10:01";
   EXPECT_THAT(prompt_of(request, memory).text, HasSubstr("<think></think>answer<｜end"));
-  memory.put(keys.local, reply);
+  memory.put({keys.local}, reply);
   EXPECT_THAT(prompt_of(request, memory).text, HasSubstr("<think>because</think>answer\n<｜end"));
   // Nobody else's reasoning: the conversation has to begin with the same turn.
   request.messages.insert(request.messages.begin() + 1,

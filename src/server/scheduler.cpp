@@ -21,6 +21,9 @@ constexpr std::chrono::milliseconds progress_interval{500};
 // A request that waits longer is told so, which begins its stream: from then on it is kept alive.
 constexpr std::chrono::milliseconds silent_wait{1000};
 
+// How often somebody looks whether a client is still there whose conversation is read from disk.
+constexpr std::chrono::milliseconds look_interval{50};
+
 RequestError shutting_down() {
   return {.status = 503, .type = "server_error", .message = "the server is shutting down"};
 }
@@ -30,6 +33,14 @@ RequestError out_of_order(const std::string& why) {
           .type = "server_error",
           .message = "the engine does not work any more: " + why,
           .code = "engine_failed"};
+}
+
+// What leaves memory for others goes to disk, but for side requests, which are short.
+std::function<void(const ResidentSession&)> evicted_to(DiskCache* disk) {
+  if (disk == nullptr) return {};
+  return [disk](const ResidentSession& resident) {
+    if (!resident.side) disk->save(resident, {.reason = store::SaveReason::evict, .forced = true});
+  };
 }
 
 GenerationEvent make_event(Kind kind) {
@@ -97,13 +108,22 @@ Scheduler::Scheduler(const Engine& engine, ServerInfo info, SchedulerOptions opt
       info_(std::move(info)),
       options_(std::move(options)),
       metrics_(metrics),
-      memory_(options_.memory),
-      pool_(engine, options_.pool),
+      memory_(options_.memory, options_.disk),
+      pool_(engine, options_.pool, evicted_to(options_.disk)),
       constraints_(engine.tokenizer()),
-      thread_([this] { run(); }) {}
+      thread_([this] { run(); }) {
+  if (options_.disk == nullptr) return;
+  options_.disk->call_when_looked([this] {
+    {
+      const std::lock_guard lock(mutex_);
+    }  // or the thread could miss it while it falls asleep
+    wake_.notify_all();
+  });
+}
 
 Scheduler::~Scheduler() {
   stop();
+  if (options_.disk != nullptr) options_.disk->call_when_looked({});
 }
 
 void Scheduler::refuse() {
@@ -124,15 +144,23 @@ void Scheduler::stop() {
     stopping_ = true;
   }
   wake_.notify_all();
-  if (thread_.joinable()) thread_.join();
+  if (!thread_.joinable()) return;
+  thread_.join();
+  save_all();
 }
 
 void Scheduler::run() {
   while (!stopping_) {
     {
       std::unique_lock lock(mutex_);
-      const auto work = [&] { return stopping_ || !queue_.empty() || !jobs_.empty(); };
-      wake_.wait(lock, work);
+      while (!work_waits()) {
+        // Clients may leave while their conversations are read from disk.
+        if (jobs_.empty()) {
+          wake_.wait(lock);
+        } else if (wake_.wait_for(lock, look_interval) == std::cv_status::timeout) {
+          break;
+        }
+      }
     }
     try {
       turn();
@@ -149,6 +177,7 @@ void Scheduler::turn() {
   admit();
   drop_abandoned();
   announce_waiting();
+  take_restored();
   update_gauges();
   prefill_slice();
   decode_step();
@@ -237,12 +266,31 @@ void Scheduler::start(Job& job) {
     return;
   }
   job.lease = std::move(*lease);
+  if (options_.disk != nullptr) {
+    const size_t in_memory = job.session().nearest_reachable(job.lease.reusable);
+    job.look = options_.disk->look(job.prompt, job.lease.tokens, in_memory, options_.pool.context);
+  }
+  if (job.look == nullptr) begin_prompt(job);
+}
+
+void Scheduler::begin_prompt(Job& job) {
   job.session().set_speculation(options_.speculation);
   job.session().set_steering(options_.steering);
   job.borders = prompt_borders(job.lease.tokens, tokenizer().special().user);
   job.max_tokens = std::min<size_t>(job.max_tokens, options_.pool.context - job.lease.tokens.size());
   job.usage.prompt_tokens = job.lease.tokens.size();
   job.usage.cached_tokens = job.session().nearest_reachable(job.lease.reusable);
+  job.stops = job.borders;
+  if (options_.disk != nullptr && !job.request.side) {
+    job.save_points = save_points(options_.disk->policy(), tokenizer().special(), job.lease.tokens,
+                                  job.usage.cached_tokens);
+    for (const SavePoint& point : job.save_points) job.stops.push_back(point.position);
+    std::sort(job.stops.begin(), job.stops.end());
+  }
+  if (options_.disk != nullptr) {
+    const size_t step = store::continued_step(options_.disk->policy());
+    job.saved_steps = step == 0 ? 0 : job.lease.tokens.size() / step;
+  }
   GenerationEvent started = make_event(Kind::started);
   started.usage = job.usage;
   job.sink->on_event(started);
@@ -289,7 +337,8 @@ size_t Scheduler::quantum() const {
 
 // One prompt gets one slice; the next one's turn comes next time.
 void Scheduler::prefill_slice() {
-  const auto next = std::find_if(jobs_.begin(), jobs_.end(), [](const auto& job) { return !job->prefilled; });
+  const auto next = std::find_if(jobs_.begin(), jobs_.end(),
+                                 [](const auto& job) { return !job->prefilled && job->look == nullptr; });
   if (next == jobs_.end()) return;
   Job& job = **next;
   jobs_.splice(jobs_.end(), jobs_, next);
@@ -300,7 +349,7 @@ void Scheduler::sync_slice(Job& job) {
   Session& session = job.session();
   const std::vector<Token>& tokens = job.lease.tokens;
   const size_t done = session.nearest_reachable(session.common_prefix(tokens));
-  const size_t end = prefill_end(done, tokens.size(), quantum(), job.borders);
+  const size_t end = prefill_end(done, tokens.size(), quantum(), job.stops);
   SyncOptions control;
   control.cancelled = [&] { return stopping_ || job.sink->gone(); };
   control.on_progress = [&](size_t position, size_t) {
@@ -331,6 +380,7 @@ void Scheduler::sync_slice(Job& job) {
   if (std::find(job.borders.begin(), job.borders.end(), end) != job.borders.end()) {
     static_cast<void>(session.keep_anchor());
   }
+  save_prompt(job);
   if (end == tokens.size()) begin_answers(job);
 }
 
@@ -404,11 +454,9 @@ void Scheduler::remember(const Job& job, const Choice& choice) {
   const auto reply = text::sampled_reply(answer.tokens(), answer.reply().tool_block.size(),
                                          job.prompt.thinking, tokenizer());
   if (reply == nullptr) return;
-  for (const std::string& id : answer.call_ids()) memory_.put(id, reply);
-  if (!answer.call_ids().empty()) return;
+  if (!answer.call_ids().empty()) return memory_.put(answer.call_ids(), reply);
   const TranscriptKeys keys = reply_keys(job.prompt.transcript, answer.reply().content);
-  memory_.put(keys.exact, reply);
-  memory_.put(keys.local, reply);
+  memory_.put({keys.exact, keys.local}, reply);
 }
 
 void Scheduler::fail_job(Job& job, const RequestError& error, std::string outcome) {
@@ -422,6 +470,7 @@ void Scheduler::retire(Job& job, std::string outcome, std::string error) {
   const RequestRecord record = make_record(job, std::move(outcome), std::move(error), tokenizer());
   metrics_.record(record);
   if (options_.on_request) options_.on_request(record);
+  save_turn(job);
   for (size_t i = 1; i < job.choices.size(); ++i) pool_.release(job.choices[i].resident, false);
   if (job.lease.resident) pool_.release(job.lease.resident, true);
   jobs_.remove_if([&](const auto& candidate) { return candidate.get() == &job; });

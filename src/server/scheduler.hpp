@@ -16,6 +16,7 @@
 
 #include "ds4/engine.hpp"
 #include "server/constraint_cache.hpp"
+#include "server/disk_cache.hpp"
 #include "server/generator.hpp"
 #include "server/job.hpp"
 #include "server/metrics.hpp"
@@ -28,6 +29,7 @@ struct SchedulerOptions {
   PoolLimits pool;
   size_t queue_limit = 256;  // requests that wait; more are refused with 429
   store::ReplyMemoryLimits memory;
+  DiskCache* disk = nullptr;  // outlives the scheduler; may be null
   PromptOptions prompt;
   bool hold_to_promises = true;  // see AnswerOptions
   SpeculationOptions speculation;
@@ -74,6 +76,12 @@ class Scheduler final : public Generator {
  private:
   using Clock = Job::Clock;
 
+  /// An answer under way.
+  struct Row {
+    Job* job = nullptr;
+    Choice* choice = nullptr;
+  };
+
   /// A constraint at its beginning; none if the request asks for none.
   Result<std::optional<grammar::Constraint>> make_constraint(const GenerationRequest& request);
 
@@ -83,18 +91,22 @@ class Scheduler final : public Generator {
   void give_up();
   void admit();
   void start(Job& job);
+  /// The rest of start(), once it is known what the session begins with.
+  void begin_prompt(Job& job);
   void drop_abandoned();
   void announce_waiting();
+  bool work_waits();
+  // With the disk: what was read, what is to be written. Nothing without one.
+  void take_restored();
+  void save_prompt(const Job& job);
+  void save_growth(const Row& row);
+  void save_turn(const Job& job);
+  void save_all();
   void prefill_slice();
   void sync_slice(Job& job);
   size_t quantum() const;  // tokens of a slice
   void begin_answers(Job& job);
 
-  /// An answer under way.
-  struct Row {
-    Job* job = nullptr;
-    Choice* choice = nullptr;
-  };
   void decode_step();
   bool choose(const Row& row);
   bool decode_alone(const Row& row);

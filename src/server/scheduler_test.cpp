@@ -366,9 +366,33 @@ TEST_F(SchedulerTest, ShutDownEndsEverythingWithAnEvent) {
 }
 
 TEST(PromptBorders, FirstAndLastTurnAndLastToken) {
-  EXPECT_EQ(prompt_borders(std::vector<Token>{1, 7, 5, 7, 6, 7, 8, 9}, 7), (std::vector<size_t>{1, 5, 7}));
-  EXPECT_EQ(prompt_borders(std::vector<Token>{1, 7}, 7), (std::vector<size_t>{1, 1, 1}));
+  std::vector<Token> tokens(100, 5);
+  tokens[20] = tokens[60] = tokens[70] = 7;
+  EXPECT_EQ(prompt_borders(tokens, 7), (std::vector<size_t>{20, 70, 99}));
+  tokens[95] = 7;  // too near to the end to stop there
+  EXPECT_EQ(prompt_borders(tokens, 7), (std::vector<size_t>{20, 82, 99}));
+  EXPECT_EQ(prompt_borders(std::vector<Token>{1, 7}, 7), (std::vector<size_t>{0, 0, 1}));
   EXPECT_EQ(prompt_borders(std::vector<Token>{1, 2, 3}, 7), (std::vector<size_t>{2}));
+}
+
+TEST(SavePoints, TheSharedBeginningTheIntervalAndTheEndOfLongPrompts) {
+  const SpecialTokens special{.bos = 0, .eos = 1, .user = 7, .assistant = 8};
+  std::vector<Token> tokens(25000, 5);
+  tokens[600] = 7;
+  tokens.back() = 8;
+  const auto positions = [&](size_t cached, const store::SavePolicy& policy = {}) {
+    std::vector<size_t> found;
+    for (const SavePoint& point : save_points(policy, special, tokens, cached))
+      found.push_back(point.position);
+    return found;
+  };
+  EXPECT_EQ(positions(0), (std::vector<size_t>{600, 10240, 20480, 24999}));
+  EXPECT_TRUE(save_points({}, special, tokens, 0)[0].how.anchor);
+  EXPECT_EQ(positions(600), (std::vector<size_t>{10240, 20480, 24999}));
+  EXPECT_EQ(positions(24500), (std::vector<size_t>{}));
+  EXPECT_EQ(positions(0, {.cold_max_tokens = 0, .continued_interval_tokens = 0}),
+            (std::vector<size_t>{24999}));
+  EXPECT_EQ(positions(0, {.min_tokens = 700}), (std::vector<size_t>{10240, 20480, 24576, 24999}));
 }
 
 TEST(PrefillEnd, StopsAtBordersAndKeepsPiecesLong) {

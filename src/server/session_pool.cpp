@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "text/special_tokens.hpp"
 
 namespace ds4::server {
 namespace {
@@ -38,6 +39,11 @@ std::string_view miss_name(Miss miss) {
   return "";
 }
 
+void ResidentSession::replace(Session session) {
+  session_ = std::move(session);
+  refresh();
+}
+
 void ResidentSession::refresh() {
   const std::span<const Token> now = session_.tokens();
   const size_t same = common_size(tokens_, now);
@@ -46,7 +52,7 @@ void ResidentSession::refresh() {
   text_.resize(same == 0 ? 0 : ends_.back());
   while (!special_.empty() && special_.back() >= text_.size()) special_.pop_back();
   for (const Token token : now.subspan(same)) {
-    if (is_special(tokenizer_->special(), token)) special_.push_back(text_.size());
+    if (text::is_special(tokenizer_->special(), token)) special_.push_back(text_.size());
     text_ += tokenizer_->decode(token);
     tokens_.push_back(token);
     ends_.push_back(text_.size());
@@ -141,6 +147,7 @@ Result<Lease> SessionPool::acquire(const Prompt& prompt, const std::string& conv
   lease.reusable = lease.resident->session().common_prefix(lease.tokens);
   use(*lease.resident);
   lease.resident->busy = true;
+  lease.resident->side = side;
   if (!conversation.empty()) lease.resident->conversation = conversation;
   make_room(prompt.tokens.size());
   return lease;
@@ -155,6 +162,7 @@ Result<std::shared_ptr<ResidentSession>> SessionPool::make(const ResidentSession
                                                            size_t tokens, bool side) {
   while (true) {
     auto made = original != nullptr ? branch(*original, at) : create();
+    if (made) (*made)->id = ++last_id_;
     if (made || made.error().code != ErrorCode::out_of_memory) return made;
     if (!give_up_one(tokens, side, original)) return made;
   }
@@ -231,6 +239,7 @@ void SessionPool::make_room(size_t tokens) {
   while (over_limits()) {
     const auto victim = find_idle(tokens);
     if (victim == nullptr) return;
+    if (on_evict_) on_evict_(*victim);
     evict(victim);
   }
 }

@@ -4,9 +4,11 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ds4/engine.hpp"
@@ -26,6 +28,8 @@ class ResidentSession {
 
   /// Follows the session's tokens after it was used.
   void refresh();
+  /// Another session in its place.
+  void replace(Session session);
 
   struct Match {
     size_t tokens = 0;      // of the session that the prompt continues
@@ -38,10 +42,12 @@ class ResidentSession {
   /// Behind the first `tokens` tokens no turn begins, neither of a user nor of the assistant.
   bool only_reply_after(size_t tokens) const;
 
+  uint64_t id = 0;           // of the session among those of a pool
   std::string conversation;  // as the client calls it
   uint64_t last_use = 0;     // grows from use to use
   std::chrono::steady_clock::time_point used_at;
   bool busy = false;
+  bool side = false;  // of a side request
 
  private:
   Session session_;
@@ -81,7 +87,11 @@ struct Lease {
 /// Not thread-safe; belongs to the scheduler.
 class SessionPool {
  public:
-  SessionPool(const Engine& engine, const PoolLimits& limits) : engine_(engine), limits_(limits) {}
+  /// `on_evict` is called with a session that is about to be forgotten because of the limits; for want of
+  /// memory sessions go without it, since whatever it keeps would take that memory.
+  SessionPool(const Engine& engine, const PoolLimits& limits,
+              std::function<void(const ResidentSession&)> on_evict = {})
+      : engine_(engine), limits_(limits), on_evict_(std::move(on_evict)) {}
 
   /// A session that is not busy: the one that the prompt continues, a copy of a part of one that it branches
   /// off, or an empty one. `side`: a copy or a new one, never somebody else's. Errors: out_of_memory.
@@ -101,6 +111,7 @@ class SessionPool {
   }
 
   size_t kept() const { return sessions_.size(); }
+  const std::vector<std::shared_ptr<ResidentSession>>& sessions() const { return sessions_; }
   size_t state_bytes() const;
   uint64_t evictions() const { return evictions_; }
 
@@ -122,8 +133,10 @@ class SessionPool {
 
   const Engine& engine_;
   PoolLimits limits_;
+  std::function<void(const ResidentSession&)> on_evict_;
   std::vector<std::shared_ptr<ResidentSession>> sessions_;
   uint64_t clock_ = 0;
+  uint64_t last_id_ = 0;
   uint64_t evictions_ = 0;
 };
 

@@ -29,6 +29,8 @@ class StateSource {
   virtual Result<void> export_block(size_t block, std::span<std::byte> out) const = 0;
   /// What there is besides blocks after all tokens; `out` has frontier_bytes(tokens().size()) bytes.
   virtual Result<void> export_frontier(std::span<std::byte> out) const = 0;
+  /// Those of the text, for a WriteInfo that has none.
+  virtual std::vector<TextBorder> borders() const { return {}; }
 };
 
 /// Where a state goes that is read: its blocks in order, then the rest. The bytes are those that were

@@ -24,8 +24,10 @@ Result<WriteReport> StateStore::write(const StateSource& source, const WriteInfo
     if (source.tokens().size() < settings_.policy.min_tokens) {
       return WriteReport{WriteReport::Outcome::too_short};
     }
+    WriteInfo whole = info;
+    if (whole.borders.empty()) whole.borders = source.borders();
     DS4_ASSIGN(const WriterGuard guard, lock_for_writing());
-    return write_locked(source, info);
+    return write_locked(source, whole);
   });
   if (report)
     report->seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

@@ -35,7 +35,7 @@ APP_EXTRA = {
     "plot": {"base"},
     "quantize": {"base", "format", "text", "model"},
     "kv": {"base", "store"},  # works on folders, not on a running model
-    "server": {"base", "server", "server/http"},
+    "server": {"base", "server", "server/http", "store"},
     "steer": {"base"},
 }
 SOURCE_SUFFIXES = (".cpp", ".hpp", ".cu", ".cuh", ".h")

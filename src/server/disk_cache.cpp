@@ -1,0 +1,199 @@
+#include "server/disk_cache.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.hpp"
+#include "store/reply_codec.hpp"
+#include "text/special_tokens.hpp"
+
+namespace ds4::server {
+namespace {
+
+// Evaluating fewer tokens than this is not slower than reading a state.
+constexpr size_t least_gain_tokens = 128;
+
+constexpr int most_attempts = 4;
+
+/// Whether the tokens spell the first `bytes` bytes of the prompt, with special tokens in the same places.
+bool spells(std::span<const Token> tokens, const Prompt& prompt, size_t bytes, const Tokenizer& tokenizer) {
+  std::string text;
+  std::vector<size_t> special;
+  for (const Token token : tokens) {
+    if (text::is_special(tokenizer.special(), token)) special.push_back(text.size());
+    text += tokenizer.decode(token);
+  }
+  const auto end = std::lower_bound(prompt.special.begin(), prompt.special.end(), bytes);
+  return std::string_view(prompt.text).substr(0, bytes) == text &&
+         std::equal(special.begin(), special.end(), prompt.special.begin(), end);
+}
+
+}  // namespace
+
+std::string_view disk_result_name(DiskResult result) {
+  switch (result) {
+    case DiskResult::unused:
+      return "unused";
+    case DiskResult::hit:
+      return "hit";
+    case DiskResult::miss:
+      return "miss";
+    case DiskResult::failed:
+      return "failed";
+  }
+  return "";
+}
+
+DiskCache::DiskCache(const Engine& engine, std::unique_ptr<store::StateStore> store, Metrics& metrics)
+    : engine_(engine),
+      store_(std::move(store)),
+      writer_(*store_),
+      hits_(metrics.counter("ds4_disk_cache_hits_total", "Prompts of which a beginning was read from disk.")),
+      misses_(
+          metrics.counter("ds4_disk_cache_misses_total", "Prompts of which the disk had nothing to add.")),
+      failures_(
+          metrics.counter("ds4_disk_cache_failures_total", "States on disk that could not be restored.")),
+      seconds_(metrics.histogram("ds4_disk_cache_restore_seconds", "From looking to having a session.",
+                                 {0.001, 0.01, 0.1, 0.5, 1, 5})),
+      thread_([this] { run(); }) {
+  add_metrics(metrics);
+}
+
+DiskCache::~DiskCache() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+void DiskCache::add_metrics(Metrics& metrics) {
+  const auto gauge = [&](const char* name, const char* help, uint64_t store::StoreStats::* value) {
+    metrics.gauge(name, help, [this, value] { return static_cast<double>(store_->stats().*value); });
+  };
+  gauge("ds4_disk_cache_entries", "States on disk.", &store::StoreStats::entries);
+  gauge("ds4_disk_cache_bytes", "Files of the disk cache.", &store::StoreStats::bytes);
+  gauge("ds4_disk_cache_written_bytes", "Written since the start.", &store::StoreStats::bytes_written);
+  gauge("ds4_disk_cache_read_bytes", "Read since the start.", &store::StoreStats::bytes_read);
+  gauge("ds4_disk_cache_evictions", "States given up for others since the start.",
+        &store::StoreStats::evictions);
+  gauge("ds4_disk_cache_damaged", "Damaged states dropped since the start.", &store::StoreStats::damaged);
+}
+
+std::shared_ptr<DiskLook> DiskCache::look(const Prompt& prompt, const std::vector<Token>& tokens,
+                                          size_t longer_than, uint64_t context) {
+  if (tokens.size() < policy().min_tokens || tokens.size() < longer_than + least_gain_tokens) return nullptr;
+  auto look = std::make_shared<DiskLook>();
+  look->prompt_ = prompt;
+  look->tokens = tokens;
+  look->longer_than_ = longer_than;
+  look->context_ = context;
+  {
+    const std::lock_guard lock(mutex_);
+    looks_.push_back(look);
+  }
+  wake_.notify_all();
+  return look;
+}
+
+void DiskCache::call_when_looked(std::function<void()> call) {
+  const std::lock_guard lock(call_mutex_);
+  when_looked_ = std::move(call);
+}
+
+void DiskCache::run() {
+  while (true) {
+    std::shared_ptr<DiskLook> look;
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, [&] { return stopping_ || !looks_.empty(); });
+      if (stopping_) return;
+      look = std::move(looks_.front());
+      looks_.pop_front();
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    // Nobody waits any more.
+    if (look.use_count() > 1) {
+      try {
+        restore(*look);
+      } catch (const std::bad_alloc&) {
+        look->session.reset();
+        look->result = DiskResult::failed;
+      }
+    }
+    look->seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    if (look->result == DiskResult::hit) seconds_.observe(look->seconds);
+    (look->result == DiskResult::hit ? hits_ : look->result == DiskResult::miss ? misses_ : failures_).add();
+    look->done_.store(true, std::memory_order_release);
+    look.reset();
+    const std::lock_guard lock(call_mutex_);
+    if (when_looked_) when_looked_();
+  }
+}
+
+void DiskCache::restore(DiskLook& look) {
+  const std::vector<store::TextBorder> borders =
+      store::prompt_borders(look.prompt_.text, look.prompt_.special);
+  // A damaged state is dropped when it is read; a shorter one may be sound.
+  for (int attempt = 0; attempt < most_attempts && !look.session; ++attempt) {
+    const auto match = store_->find({.tokens = look.tokens,
+                                     .borders = borders,
+                                     .longer_than = look.longer_than_ + least_gain_tokens,
+                                     .most_tokens = look.context_ - 1});
+    if (!match) return;
+    std::vector<Token> continued = look.tokens;
+    if (match->text_bytes > 0) {
+      if (!spells(match->tokens, look.prompt_, match->text_bytes, engine_.tokenizer())) return;
+      continued = match->tokens;
+      const auto rest = look.prompt_.rendered.suffix(match->text_bytes).encode(engine_.tokenizer());
+      continued.insert(continued.end(), rest.begin(), rest.end());
+      // Sampled tokens may be more than those of the same text, and too many.
+      if (continued.size() >= look.context_) return;
+    }
+    auto session = read(*match, look.context_);
+    look.result = session ? DiskResult::hit : DiskResult::failed;
+    if (!session) continue;
+    look.session = std::move(*session);
+    look.tokens = std::move(continued);
+    look.by_text = match->text_bytes > 0;
+  }
+}
+
+Result<Session> DiskCache::read(const store::StoreMatch& match, uint64_t context) {
+  const auto tokens = std::span(match.tokens).first(match.position);
+  DS4_ASSIGN(StateImport state, engine_.import_state(tokens, context));
+  store::SessionSink sink(std::move(state));
+  DS4_TRY(store_->read(match, sink));
+  return std::move(*sink.take());
+}
+
+void DiskCache::save(const ResidentSession& resident, const Save& how) {
+  if (resident.session().position() < policy().min_tokens) return;
+  auto snapshot = resident.session().snapshot();
+  if (!snapshot) return;  // no memory for it: another time
+  store::WriteInfo info;
+  info.reason = how.reason;
+  info.anchor = how.anchor;
+  info.forced = how.forced;
+  writer_.post(store::StateJob{
+      fmt::to_string(resident.id),
+      std::make_shared<const store::SnapshotSource>(std::move(*snapshot), engine_.tokenizer()),
+      std::move(info)});
+}
+
+std::shared_ptr<const SampledReply> DiskCache::get_reply(std::string_view key) {
+  const auto bytes = store_->get_reply(key);
+  if (!bytes) return nullptr;
+  auto reply = store::parse_sampled_reply(*bytes);
+  return reply ? std::make_shared<const SampledReply>(std::move(*reply)) : nullptr;
+}
+
+void DiskCache::put_reply(const std::vector<std::string>& keys,
+                          const std::shared_ptr<const SampledReply>& reply) {
+  writer_.post(store::ReplyJob{keys, store::serialize_sampled_reply(*reply)});
+}
+
+}  // namespace ds4::server

@@ -1,0 +1,60 @@
+// Between sessions and the disk store: where a state comes from, and where it goes.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "ds4/engine.hpp"
+#include "ds4/state.hpp"
+#include "ds4/tokenizer.hpp"
+#include "store/state_store.hpp"
+#include "store/text_borders.hpp"
+
+namespace ds4::store {
+
+/// A snapshot to be written. The tokenizer must outlive it.
+class SnapshotSource final : public StateSource {
+ public:
+  SnapshotSource(Snapshot snapshot, const Tokenizer& tokenizer)
+      : snapshot_(std::move(snapshot)), tokenizer_(&tokenizer) {}
+
+  std::span<const Token> tokens() const override { return snapshot_.token_ids(); }
+  std::vector<TextBorder> borders() const override;
+  Result<void> export_block(size_t block, std::span<std::byte> out) const override {
+    return snapshot_.export_block(block, out);
+  }
+  Result<void> export_frontier(std::span<std::byte> out) const override {
+    return snapshot_.export_frontier(out);
+  }
+
+ private:
+  Snapshot snapshot_;
+  const Tokenizer* tokenizer_;
+};
+
+/// A session that is read.
+class SessionSink final : public StateSink {
+ public:
+  explicit SessionSink(StateImport state) : state_(std::move(state)) {}
+
+  Result<void> add_block(std::span<const std::byte> bytes) override { return state_.add_block(bytes); }
+  Result<void> add_frontier(std::span<const std::byte> bytes) override;
+  /// There once everything was read.
+  std::optional<Session> take() { return std::move(session_); }
+
+ private:
+  StateImport state_;
+  std::optional<Session> session_;
+};
+
+struct EngineStoreOptions {
+  StoreDirectoryOptions directory;
+  SavePolicy policy;
+  std::string numerics;  // what states depend on beside Engine::fingerprint(): the scales of steering
+};
+
+/// The store in a folder for the states of an engine. Errors: io, out_of_memory.
+Result<std::unique_ptr<StateStore>> open_engine_store(const Engine& engine,
+                                                      const EngineStoreOptions& options);
+
+}  // namespace ds4::store
