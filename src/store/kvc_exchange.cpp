@@ -12,7 +12,6 @@
 #include "store/kvc_file.hpp"
 #include "store/kvc_replies.hpp"
 #include "store/reply_codec.hpp"
-#include "text/special_tokens.hpp"
 
 namespace ds4::store {
 namespace {
@@ -51,13 +50,6 @@ SaveReason save_reason(KvcReason reason) {
 /// The original knows no states that were saved for the end of a turn.
 KvcReason kvc_reason(SaveReason reason) {
   return reason > SaveReason::agent_session ? KvcReason::continued : static_cast<KvcReason>(reason);
-}
-
-std::vector<TextBorder> borders_of(std::span<const Token> tokens, const Tokenizer& tokenizer) {
-  TextBorderBuilder builder;
-  for (const Token token : tokens)
-    builder.add(tokenizer.decode(token), text::is_special(tokenizer.special(), token));
-  return builder.borders();
 }
 
 bool is_text_of(std::string_view text, std::span<const Token> tokens, const Tokenizer& tokenizer) {
@@ -109,7 +101,7 @@ Result<KvcImport> import_kvc(StateStore& store, const std::string& path, const K
     info.reason = save_reason(file.header().reason);
     info.anchor = info.reason == SaveReason::cold || info.reason == SaveReason::agent_system;
     info.forced = true;
-    info.borders = borders_of(reader.tokens(), model.tokenizer);
+    info.borders = token_borders(reader.tokens(), model.tokenizer);
     DS4_ASSIGN(import.written, store.write(KvcSource(reader), info));
     DS4_TRY(import_replies(store, file, reader, model.tokenizer, import));
     return import;

@@ -1,5 +1,9 @@
 #include "store/text_borders.hpp"
 
+#include <string>
+
+#include "text/special_tokens.hpp"
+
 namespace ds4::store {
 
 void TextBorderBuilder::add(std::string_view text, bool special) {
@@ -37,6 +41,29 @@ std::vector<TextBorder> prompt_borders(std::string_view text, std::span<const si
     begin = at;
   }
   return borders;
+}
+
+std::vector<TextBorder> token_borders(std::span<const Token> tokens, const Tokenizer& tokenizer) {
+  TextBorderBuilder builder;
+  for (const Token token : tokens) {
+    builder.add(tokenizer.decode(token), text::is_special(tokenizer.special(), token));
+  }
+  return builder.borders();
+}
+
+bool spells_beginning(std::span<const Token> tokens, const Tokenizer& tokenizer, std::string_view text,
+                      std::span<const size_t> special) {
+  size_t at = 0;
+  for (const Token token : tokens) {
+    const bool begins_special = !special.empty() && special.front() == at;
+    if (text::is_special(tokenizer.special(), token) != begins_special) return false;
+    const std::string piece = tokenizer.decode(token);
+    if (!text.substr(at).starts_with(piece)) return false;
+    at += piece.size();
+    if (begins_special) special = special.subspan(1);
+    if (!special.empty() && special.front() < at) return false;
+  }
+  return true;
 }
 
 }  // namespace ds4::store

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "ds4/token.hpp"
+#include "ds4/tokenizer.hpp"
 #include "store/hash128.hpp"
 
 namespace ds4::store {
@@ -43,5 +45,11 @@ class TextBorderBuilder {
 
 /// The borders of a prompt: before each place in `special` (ascending), where special tokens begin.
 std::vector<TextBorder> prompt_borders(std::string_view text, std::span<const size_t> special);
+
+/// The borders of tokens, and whether they spell the beginning of a text with special tokens in the same
+/// places: hashes only make that very likely.
+std::vector<TextBorder> token_borders(std::span<const Token> tokens, const Tokenizer& tokenizer);
+bool spells_beginning(std::span<const Token> tokens, const Tokenizer& tokenizer, std::string_view text,
+                      std::span<const size_t> special);
 
 }  // namespace ds4::store

@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
+#include "text/special_tokens.hpp"
+
 namespace ds4::store {
 namespace {
 
@@ -44,6 +49,35 @@ TEST(TextBorders, TypedTagsAreNotSpecial) {
   // Places that are not in order or not in the text end the list.
   EXPECT_EQ(prompt_borders("abc", std::vector<size_t>{1, 9}).size(), 1u);
   EXPECT_EQ(prompt_borders("abc", std::vector<size_t>{2, 1}).size(), 1u);
+}
+
+TEST(TextBorders, TokensSpellATextOrDoNot) {
+  std::vector<std::string> names{"a", "b", "ab", "c"};
+  for (const auto& spelling : text::kSpecialSpellings) names.emplace_back(spelling.text);
+  const std::vector<std::string_view> views(names.begin(), names.end());
+  const auto tokenizer = Tokenizer::create(views, {});
+  ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+  const Token user = tokenizer->special().user, a = 0, b = 1, ab = 2, c = 3;
+  const std::string text = std::string(text::kUser) + "abc" + std::string(text::kUser) + "a";
+  const std::vector<size_t> special{0, text::kUser.size() + 3};
+  const auto spells = [&](const std::vector<Token>& tokens) {
+    return spells_beginning(tokens, *tokenizer, text, special);
+  };
+  EXPECT_TRUE(spells({user, ab, c, user}));
+  EXPECT_TRUE(spells({user, a, b, c, user, a}));
+  EXPECT_TRUE(spells({}));
+  EXPECT_FALSE(spells({user, ab, c, user, b}));
+  EXPECT_FALSE(spells({user, ab, user}));
+  EXPECT_FALSE(spells({ab, c}));
+  EXPECT_FALSE(spells({user, ab, c, user, a, a}));
+  // The same letters, but the second tag was typed.
+  EXPECT_FALSE(
+      spells_beginning(std::vector<Token>{user, ab, c, user}, *tokenizer, text, std::vector<size_t>{0}));
+  EXPECT_FALSE(spells_beginning(std::vector<Token>{user, ab}, *tokenizer, text, std::vector<size_t>{0, 3}));
+  const auto borders = token_borders(std::vector<Token>{user, a, b, c, user, a}, *tokenizer);
+  ASSERT_EQ(borders.size(), 3u);
+  EXPECT_EQ(borders[1].hash, prompt_borders(text, special)[1].hash);
+  EXPECT_EQ(borders[1].tokens, 4u);
 }
 
 }  // namespace
