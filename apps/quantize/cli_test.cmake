@@ -82,6 +82,13 @@ expect(1 "is a file that is read" --gguf "${output}" --recipe q8 -o "${output}" 
 expect(2 "--gguf" ${nano} --gguf "${output}" --recipe q8 --dry-run)
 expect(0 "Q8_0 -> Q4_K.*recipe q4" --gguf "${output}" --recipe q4 --dry-run)
 
+# Other commands.
+expect(0 "Usage.*MODEL.*--reference" score --help)
+expect(2 "MODEL is required" score)
+expect(0 "Usage.*OLD.*NEW" compare --help)
+expect(2 "NEW is required" compare x)
+expect(1 "nowhere.tsv: " compare "${OUTPUT_DIR}/nowhere.tsv" "${OUTPUT_DIR}/nowhere.tsv")
+
 # Splicing.
 set(q4 "${OUTPUT_DIR}/q4.gguf")
 set(mixed "${OUTPUT_DIR}/mixed.gguf")

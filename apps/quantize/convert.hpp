@@ -55,7 +55,7 @@ struct ConvertSummary {
 
 /// Checks the whole source first, then writes. Neither file appears unless both are complete. Memory is
 /// bounded by the tokenizer, a few megabytes of encoded rows and a row for each thread; the source is mapped,
-/// and its pages are let go tensor by tensor.
+/// and its pages are let go as rows are done.
 Result<ConvertSummary> convert_model(const ConvertOptions& options);
 
 }  // namespace ds4::quantize

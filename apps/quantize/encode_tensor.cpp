@@ -85,7 +85,6 @@ Result<void> TensorEncoder::write(const MappedTensor& tensor, TensorType type, f
     const Source& source = tensor.sources[i];
     DS4_TRY(source.format == SourceFormat::integer ? write_table(tensor, writer)
                                                    : write_matrix(tensor, i, type, writer));
-    // Else the pages of a checkpoint that was read would count as memory of this program.
     drop_mapped_pages(source.bytes);
   }
   return {};
@@ -183,6 +182,10 @@ Result<void> TensorEncoder::write_matrix(const MappedTensor& tensor, size_t numb
     DS4_TRY(encode_rows(tensor, tensor.sources[number], type, weights.empty() ? nullptr : weights.data(),
                         first, count));
     DS4_TRY(writer.write_tensor({encoded_.data(), count * bytes_per_row}));
+    // Else the pages of a checkpoint that was read would count as memory of this program.
+    const auto& bytes = tensor.sources[number].bytes;
+    const uint64_t source_row_bytes = bytes.size() / tensor.rows();
+    drop_mapped_pages(bytes.subspan(first * source_row_bytes, count * source_row_bytes));
   }
   return {};
 }

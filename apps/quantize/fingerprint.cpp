@@ -55,6 +55,9 @@ std::string source_fingerprint(std::span<const MappedTensor> tensors) {
       hash.add(source_type_name(source));
       add_begin(hash, source.bytes);
       add_begin(hash, source.scales);
+      // Each look maps pages around it as well, which would add up over tens of thousands of matrices.
+      drop_mapped_pages(source.bytes);
+      drop_mapped_pages(source.scales);
     }
   }
   return hash.hexadecimal();

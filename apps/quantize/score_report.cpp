@@ -67,7 +67,8 @@ Row values(const std::string& name, const ItemScore& score, bool compared, bool 
   if (compared) {
     row.push_back(
         fmt::format("{:+.3f} %", score.reference_nll > 0 ? 100 * (score.nll / score.reference_nll - 1) : 0));
-    row.push_back(fmt::format("{:.6f}", mean(score.divergence, score.tokens)));
+    // Of a model from itself rounding leaves something on either side of 0.
+    row.push_back(fmt::format("{:.6f}", std::max(0.0, mean(score.divergence, score.tokens))));
     row.push_back(fmt::format("{:.2f} %", 100 * share(score.agreements, score.tokens)));
   }
   if (continued && score.continuations > 0) {
