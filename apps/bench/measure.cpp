@@ -122,7 +122,7 @@ Result<void> measure_frontiers(const Options& options, const Engine& engine, Ses
     DS4_ASSIGN(const SyncStats stats, cli::sync_with_progress(session, prompt.first(frontier)));
     row.prefill_seconds = seconds_since(begin);
     row.prefill_tokens = stats.evaluated;
-    DS4_TRY(calls.on_logits(row));
+    DS4_TRY(calls.on_prefilled(row));
     if (options.gen_tokens > 0) {
       DS4_ASSIGN(const Snapshot snapshot, session.snapshot());
       row.kvcache_bytes = snapshot.size_bytes();

@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "disk_probe.hpp"
 #include "ds4/engine.hpp"
 #include "ds4/error.hpp"
 #include "options.hpp"
@@ -21,6 +23,7 @@ struct FrontierRow {
   double gen_seconds = 0;
   uint64_t kvcache_bytes = 0;      // of the snapshot; 0 if none was taken
   double bytes_per_gen_token = 0;  // mean of what the decoded tokens had to read; 0 without them
+  std::optional<DiskTimes> disk;   // with --kv-disk-dir
 
   double prefill_tps() const;
   double gen_tps() const;
@@ -34,8 +37,8 @@ Result<std::vector<Token>> prompt_tokens(const Options& options, const Tokenizer
 Token argmax_except(std::span<const float> logits, Token excluded);
 
 struct FrontierCalls {
-  /// After the evaluation of a frontier, before decoding; untimed.
-  std::function<Result<void>(const FrontierRow& row)> on_logits;
+  /// After the evaluation of a frontier, before decoding; untimed. May add to the row.
+  std::function<Result<void>(FrontierRow& row)> on_prefilled;
   /// Each finished row.
   std::function<Result<void>(const FrontierRow& row)> on_row;
 };

@@ -49,6 +49,10 @@ constexpr auto own_rows = std::to_array<Row>({
      [](Options& o, const std::string& v) { return set_integer(o.gen_tokens, "--tokens", v, 0); }},
     {Section::benchmark, "", "--teacher-forced-decode", nullptr, "decode the tokens that follow in the text, not the likeliest ones",
      [](Options& o, const std::string&) { o.teacher_forced = true; return Result<void>(); }},
+    {Section::benchmark, "", "--kv-disk-dir", "DIR",
+     "also write the state at each length into this folder as the disk cache does, read it\n"
+     "back, compare, and add six columns: bytes, seconds and GB/s of writing and of reading",
+     [](Options& o, const std::string& v) { return set_path(o.kv_folder, "--kv-disk-dir", v); }},
 
     {Section::output, "", "--csv", "FILE", "where the rows go [standard output]",
      [](Options& o, const std::string& v) { return set_path(o.csv_path, "--csv", v); }},

@@ -26,6 +26,7 @@ struct Options : cli::ProgramOptions {
   std::string csv_path;  // empty: standard output
   std::string json_path;
   std::string logits_folder;
+  std::string kv_folder;   // write each state into it and read it back; empty: do not
   bool describe = false;   // begin the CSV with comments
   bool bandwidth = false;  // add the columns about memory traffic
 

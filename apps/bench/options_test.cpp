@@ -67,6 +67,13 @@ TEST(BenchOptions, TheContextHoldsTheLastProbe) {
   EXPECT_EQ(parse({"--ctx-max", "4096", "--ctx-alloc", "4225"})->context_tokens, 4225u);
 }
 
+TEST(BenchOptions, TheDiskCacheIsNotMeasuredUnlessAskedFor) {
+  EXPECT_EQ(parse({})->kv_folder, "");
+  EXPECT_EQ(parse({"--kv-disk-dir", "cache"})->kv_folder, "cache");
+  EXPECT_THAT(error_of({"--kv-disk-dir"}), HasSubstr("--kv-disk-dir"));
+  EXPECT_THAT(error_of({"--kv-disk-dir", ""}), HasSubstr("--kv-disk-dir"));
+}
+
 TEST(BenchOptions, WhatThisBuildCannotDoIsRefusedNotIgnored) {
   for (const char* name : {"--role", "--layers", "--listen", "--coordinator", "--dist-prefill-chunk"}) {
     const auto result = parse({name, "x"});

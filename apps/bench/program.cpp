@@ -89,19 +89,24 @@ std::optional<double> measured_bandwidth(const Options& options, const Engine& e
   return {};
 }
 
-/// All rows; `rows` has those that were finished, whatever happens.
+/// All rows; `rows` has those that were finished, whatever happens. `disk` may be null.
 Result<void> measure(const Options& options, const RunFacts& facts, const Engine& engine, Session& session,
-                     std::span<const Token> tokens, std::vector<FrontierRow>& rows) {
+                     DiskProbe* disk, std::span<const Token> tokens, std::vector<FrontierRow>& rows) {
   DS4_ASSIGN(auto csv, CsvOutput::open(options.csv_path));
   if (options.describe) {
     for (const std::string& line : header_sentences(facts)) DS4_TRY(csv.write("# " + line + "\n"));
   }
   DS4_TRY(csv.write(csv_header(options)));
   FrontierCalls calls;
-  calls.on_logits = [&](const FrontierRow& row) -> Result<void> {
-    if (options.logits_folder.empty()) return {};
-    DS4_ASSIGN(const auto logits, session.logits());
-    return dump_logits(options, facts, row, logits);
+  calls.on_prefilled = [&](FrontierRow& row) -> Result<void> {
+    if (!options.logits_folder.empty()) {
+      DS4_ASSIGN(const auto logits, session.logits());
+      DS4_TRY(dump_logits(options, facts, row, logits));
+    }
+    if (disk != nullptr) {
+      DS4_ASSIGN(row.disk, disk->measure(session));
+    }
+    return {};
   };
   calls.on_row = [&](const FrontierRow& row) -> Result<void> {
     rows.push_back(row);
@@ -113,6 +118,7 @@ Result<void> measure(const Options& options, const RunFacts& facts, const Engine
 
 Result<void> run_with_model(const Options& options, const std::string& model_path) {
   if (!options.logits_folder.empty()) DS4_TRY(check_folder(options.logits_folder));
+  if (!options.kv_folder.empty()) DS4_TRY(DiskProbe::check_folder(options.kv_folder));
   std::optional<AtomicFile> json;
   if (!options.json_path.empty()) {
     DS4_ASSIGN(auto file, AtomicFile::create(options.json_path));
@@ -122,6 +128,11 @@ Result<void> run_with_model(const Options& options, const std::string& model_pat
   DS4_ASSIGN(const Engine engine, cli::open_engine(options, model_path));
   DS4_ASSIGN(const std::vector<Token> tokens, prompt_tokens(options, engine.tokenizer()));
   DS4_ASSIGN(Session session, engine.create_session(options.context_tokens));
+  std::optional<DiskProbe> disk;
+  if (!options.kv_folder.empty()) {
+    DS4_ASSIGN(auto opened, DiskProbe::open(options.kv_folder, engine));
+    disk.emplace(std::move(opened));
+  }
   cli::set_interrupt_mode(cli::OnInterrupt::stop_then_exit);
 
   const RunFacts facts{this_machine(), this_build(), engine.info(),
@@ -130,7 +141,7 @@ Result<void> run_with_model(const Options& options, const std::string& model_pat
   say(cli::context_sentence(engine, options.context_tokens));
 
   std::vector<FrontierRow> rows;
-  auto measured = measure(options, facts, engine, session, tokens, rows);
+  auto measured = measure(options, facts, engine, session, disk ? &*disk : nullptr, tokens, rows);
   if (json) {
     DS4_TRY(json->write(json_report(options, facts, rows, measured.has_value())));
     DS4_TRY(json->commit());

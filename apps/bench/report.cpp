@@ -33,11 +33,20 @@ std::string settings_json(const Options& o, const RunFacts& facts) {
   return fmt::format(
       "{{\"prompt\":{},\"prompt_file\":{},\"ctx_start\":{},\"ctx_max\":{},\"ctx_alloc\":{},\"step_incr\":{},"
       "\"step_mul\":{},\"gen_tokens\":{},\"teacher_forced_decode\":{},\"prefill_chunk\":{},\"quality\":{},"
-      "\"backend\":{}}}",
+      "\"backend\":{}{}}}",
       json_string(kinds[static_cast<size_t>(kind)]), kind == PromptKind::builtin ? "null" : json_string(path),
       o.steps.first, o.steps.last, o.context_tokens, o.steps.increment, json_real(o.steps.multiplier),
       o.gen_tokens, json_bool(o.teacher_forced), o.prefill_chunk_tokens, json_bool(o.exact_activations),
-      json_string(device_of(facts)));
+      json_string(device_of(facts)),
+      o.kv_folder.empty() ? "" : ",\"kv_disk_dir\":" + json_string(o.kv_folder));
+}
+
+std::string disk_json(const DiskTimes& disk) {
+  return fmt::format(
+      ",\"kv_write_bytes\":{},\"kv_write_seconds\":{},\"kv_write_gb_per_second\":{},"
+      "\"kv_read_bytes\":{},\"kv_read_seconds\":{},\"kv_read_gb_per_second\":{}",
+      disk.written_bytes, json_real(disk.write_seconds), json_real(disk.write_bytes_per_second() * 1e-9),
+      disk.read_bytes, json_real(disk.read_seconds), json_real(disk.read_bytes_per_second() * 1e-9));
 }
 
 std::string row_json(const RunFacts& facts, const FrontierRow& row) {
@@ -45,11 +54,31 @@ std::string row_json(const RunFacts& facts, const FrontierRow& row) {
   return fmt::format(
       "{{\"ctx_tokens\":{},\"prefill_tokens\":{},\"prefill_seconds\":{},\"prefill_tps\":{},\"gen_tokens\":{},"
       "\"gen_seconds\":{},\"gen_tps\":{},\"kvcache_bytes\":{},\"gen_bytes_per_token\":{},"
-      "\"gen_bandwidth_percent\":{}}}",
+      "\"gen_bandwidth_percent\":{}{}}}",
       row.ctx_tokens, row.prefill_tokens, json_real(row.prefill_seconds), json_real(row.prefill_tps()),
       row.gen_tokens, json_real(row.gen_seconds), json_real(row.gen_tps()), row.kvcache_bytes,
       decoded ? fmt::format("{:.0f}", row.bytes_per_gen_token) : "null",
-      decoded && facts.read_bandwidth ? json_real(bandwidth_percent(facts, row)) : "null");
+      decoded && facts.read_bandwidth ? json_real(bandwidth_percent(facts, row)) : "null",
+      row.disk ? disk_json(*row.disk) : "");
+}
+
+std::string decoding_phrase(const RunFacts& facts, const FrontierRow& row) {
+  const bool small = row.bytes_per_gen_token < 1e8;
+  std::string text = fmt::format(", generation {:.2f} t/s, {:.2f} {} per token = {:.1f} GB/s", row.gen_tps(),
+                                 row.bytes_per_gen_token * (small ? 1e-6 : 1e-9), small ? "MB" : "GB",
+                                 row.bytes_per_gen_token * row.gen_tps() * 1e-9);
+  if (facts.read_bandwidth) {
+    text += fmt::format(" ({:.1f} % of {:.1f})", bandwidth_percent(facts, row), *facts.read_bandwidth * 1e-9);
+  }
+  return text;
+}
+
+std::string disk_phrase(const DiskTimes& disk) {
+  return fmt::format(
+      "; state written: {:.2f} MB in {:.1f} ms ({:.2f} GB/s), read: {:.2f} MB in {:.1f} ms ({:.2f} GB/s)",
+      static_cast<double>(disk.written_bytes) * 1e-6, disk.write_seconds * 1e3,
+      disk.write_bytes_per_second() * 1e-9, static_cast<double>(disk.read_bytes) * 1e-6,
+      disk.read_seconds * 1e3, disk.read_bytes_per_second() * 1e-9);
 }
 
 }  // namespace
@@ -70,7 +99,11 @@ std::vector<std::string> header_sentences(const RunFacts& facts) {
 
 std::string csv_header(const Options& options) {
   return std::string("ctx_tokens,prefill_tokens,prefill_tps,gen_tokens,gen_tps,kvcache_bytes") +
-         (options.bandwidth ? ",gen_bytes_per_token,gen_bandwidth_percent" : "") + "\n";
+         (options.bandwidth ? ",gen_bytes_per_token,gen_bandwidth_percent" : "") +
+         (options.kv_folder.empty() ? ""
+                                    : ",kv_write_bytes,kv_write_seconds,kv_write_gb_per_second,"
+                                      "kv_read_bytes,kv_read_seconds,kv_read_gb_per_second") +
+         "\n";
 }
 
 std::string csv_row(const Options& options, const RunFacts& facts, const FrontierRow& row) {
@@ -79,19 +112,19 @@ std::string csv_row(const Options& options, const RunFacts& facts, const Frontie
   if (options.bandwidth) {
     text += fmt::format(",{:.0f},{:.2f}", row.bytes_per_gen_token, bandwidth_percent(facts, row));
   }
+  if (row.disk) {
+    text +=
+        fmt::format(",{},{:.6f},{:.3f},{},{:.6f},{:.3f}", row.disk->written_bytes, row.disk->write_seconds,
+                    row.disk->write_bytes_per_second() * 1e-9, row.disk->read_bytes, row.disk->read_seconds,
+                    row.disk->read_bytes_per_second() * 1e-9);
+  }
   return text + "\n";
 }
 
 std::string row_sentence(const RunFacts& facts, const FrontierRow& row) {
   std::string text = fmt::format("{}: prefill {:.2f} t/s", row.ctx_tokens, row.prefill_tps());
-  if (row.gen_tokens == 0) return text;
-  const bool small = row.bytes_per_gen_token < 1e8;
-  text += fmt::format(", generation {:.2f} t/s, {:.2f} {} per token = {:.1f} GB/s", row.gen_tps(),
-                      row.bytes_per_gen_token * (small ? 1e-6 : 1e-9), small ? "MB" : "GB",
-                      row.bytes_per_gen_token * row.gen_tps() * 1e-9);
-  if (facts.read_bandwidth) {
-    text += fmt::format(" ({:.1f} % of {:.1f})", bandwidth_percent(facts, row), *facts.read_bandwidth * 1e-9);
-  }
+  if (row.gen_tokens > 0) text += decoding_phrase(facts, row);
+  if (row.disk) text += disk_phrase(*row.disk);
   return text;
 }
 

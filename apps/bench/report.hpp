@@ -25,7 +25,7 @@ struct RunFacts {
 /// Four sentences: machine, backend, build, model.
 std::vector<std::string> header_sentences(const RunFacts& facts);
 
-/// With line ends. The first six columns are those of the original; --bandwidth adds two.
+/// With line ends. The first six columns are those of the original; --bandwidth adds two, --kv-disk-dir six.
 std::string csv_header(const Options& options);
 std::string csv_row(const Options& options, const RunFacts& facts, const FrontierRow& row);
 

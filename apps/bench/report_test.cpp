@@ -51,6 +51,26 @@ TEST(Csv, TwoMoreColumnsWhenAskedFor) {
             "4096,2048,512.00,128,2.00,14403456,9500000000,50.00\n");
 }
 
+FrontierRow row_with_disk() {
+  FrontierRow row = sample_row();
+  row.disk = {
+      .written_bytes = 30'000'000, .write_seconds = 0.06, .read_bytes = 120'000'000, .read_seconds = 0.04};
+  return row;
+}
+
+TEST(Csv, SixMoreColumnsForTheDisk) {
+  Options options;
+  options.kv_folder = "cache";
+  EXPECT_THAT(csv_header(options),
+              testing::EndsWith(",kvcache_bytes,kv_write_bytes,kv_write_seconds,kv_write_gb_per_second,"
+                                "kv_read_bytes,kv_read_seconds,kv_read_gb_per_second\n"));
+  EXPECT_EQ(csv_row(options, sample_facts(), row_with_disk()),
+            "4096,2048,512.00,128,2.00,14403456,30000000,0.060000,0.500,120000000,0.040000,3.000\n");
+  options.bandwidth = true;
+  EXPECT_THAT(csv_header(options), HasSubstr(",gen_bandwidth_percent,kv_write_bytes,"));
+  EXPECT_THAT(csv_row(options, sample_facts(), row_with_disk()), HasSubstr(",50.00,30000000,"));
+}
+
 TEST(Csv, NoTimeIsNoSpeed) {
   FrontierRow row;
   row.ctx_tokens = row.prefill_tokens = 5;
@@ -66,6 +86,27 @@ TEST(RowSentence, ComparesWithTheMeasuredRate) {
   small.bytes_per_gen_token = 14.06e6;
   EXPECT_THAT(row_sentence(facts, small), HasSubstr(", 14.06 MB per token = 0.0 GB/s"));
   EXPECT_THAT(row_sentence(facts, sample_row()), testing::EndsWith("= 19.0 GB/s"));
+}
+
+TEST(RowSentence, EndsWithTheDisk) {
+  FrontierRow row = row_with_disk();
+  constexpr const char* disk =
+      "; state written: 30.00 MB in 60.0 ms (0.50 GB/s), read: 120.00 MB in 40.0 ms (3.00 GB/s)";
+  EXPECT_THAT(row_sentence(sample_facts(), row), testing::EndsWith(std::string("(50.0 % of 38.0)") + disk));
+  row.gen_tokens = 0;
+  EXPECT_EQ(row_sentence(sample_facts(), row), std::string("4096: prefill 512.00 t/s") + disk);
+}
+
+TEST(JsonReport, HoldsTheDiskIfItWasMeasured) {
+  Options options;
+  EXPECT_THAT(json_report(options, sample_facts(), {sample_row()}, true), testing::Not(HasSubstr("\"kv_")));
+  options.kv_folder = "a \"cache\"";
+  const std::string text = json_report(options, sample_facts(), {row_with_disk()}, true);
+  EXPECT_THAT(text, HasSubstr("\"backend\":\"cpu\",\"kv_disk_dir\":\"a \\\"cache\\\"\"},\n"));
+  EXPECT_THAT(text,
+              HasSubstr("\"gen_bandwidth_percent\":50,\"kv_write_bytes\":30000000,\"kv_write_seconds\":0.06,"
+                        "\"kv_write_gb_per_second\":0.5,\"kv_read_bytes\":120000000,"
+                        "\"kv_read_seconds\":0.04,\"kv_read_gb_per_second\":3}"));
 }
 
 TEST(JsonReport, HoldsTheRun) {

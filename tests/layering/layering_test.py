@@ -30,7 +30,7 @@ ALLOWED = {
 APP_EXTRA = {
     "common": {"base", "format"},  # the number format of a file's experts
     "ds4": {"base", "format", "model", "store"},  # --inspect describes a file that need not be loadable; saved sessions
-    "bench": {"base"},
+    "bench": {"base", "store"},  # --kv-disk-dir measures the disk cache
     "eval": {"base"},
     "plot": {"base"},
     "quantize": {"base", "format", "text", "model"},

@@ -104,6 +104,52 @@ class Bench(unittest.TestCase):
             self.assertEqual(int(row[5]), entry["kvcache_bytes"])
             self.assertGreater(entry["gen_bytes_per_token"], 5e6)
 
+    def test_disk(self):
+        columns = ["kv_write_bytes", "kv_write_seconds", "kv_write_gb_per_second",
+                   "kv_read_bytes", "kv_read_seconds", "kv_read_gb_per_second"]
+        folder = self.path("new/cache")
+        for attempt in range(2):  # what one run wrote, the next one does not find
+            result = self.good(*SHORT, "--kv-disk-dir", folder, "--csv", self.path("rows.csv"), "--json", self.path("run.json"))
+            self.assertEqual(self.read("rows.csv").splitlines()[0], ",".join([HEADER, *columns]))
+            rows = rows_of(self.read("rows.csv"))
+            self.assertEqual([row[0] for row in rows], ["64", "128", "192", "200"])
+            report = json.loads(self.read("run.json"))
+            self.assertEqual(report["settings"]["kv_disk_dir"], folder)
+            for row, entry in zip(rows, report["rows"], strict=True):
+                self.assertEqual(len(row), 12)
+                values = dict(zip(columns, map(float, row[6:]), strict=True))
+                for way in ("write", "read"):
+                    size, seconds, rate = (values[f"kv_{way}_{what}"] for what in ("bytes", "seconds", "gb_per_second"))
+                    self.assertTrue(100_000 < size < 10_000_000, row)
+                    self.assertTrue(0 < seconds < 60, row)
+                    self.assertAlmostEqual(rate, size / seconds / 1e9, delta=0.001 + 0.01 * rate)
+                    self.assertEqual(entry[f"kv_{way}_bytes"], size)
+                    self.assertAlmostEqual(entry[f"kv_{way}_seconds"], seconds, delta=1e-6)
+                    self.assertAlmostEqual(entry[f"kv_{way}_gb_per_second"], rate, delta=0.001)
+            # At 192 tokens the block that was written at 128 is there.
+            self.assertLess(int(rows[2][6]), int(rows[2][9]))
+            self.assertRegex(result.stderr.decode(), r"(?m)200: .*; state written: .* MB in .* ms \(.* GB/s\), read: .* GB/s\)$")
+            left = [name for _, _, names in os.walk(folder) for name in names if not name.startswith(("index", "lock"))]
+            self.assertEqual(left, [])
+
+    def test_disk_changes_nothing_else(self):
+        plain = rows_of(self.good(*SHORT, "--json", self.path("plain.json")).stdout.decode())
+        measured = rows_of(self.good(*SHORT, "--kv-disk-dir", self.path("cache")).stdout.decode())
+        for a, b in zip(plain, measured, strict=True):
+            self.assertEqual((len(a), len(b)), (6, 12))
+            self.assertEqual([a[i] for i in (0, 1, 3, 5)], [b[i] for i in (0, 1, 3, 5)])
+        self.assertNotIn("kv_", self.read("plain.json"))
+        alone = rows_of(self.good(*SHORT, "-n", "0", "--kv-disk-dir", self.path("cache")).stdout.decode())
+        self.assertEqual([row[3:6] for row in alone], [["0", "0.00", "0"]] * 4)
+        self.assertGreater(int(alone[0][6]), 0)
+
+    def test_disk_that_cannot_be_used(self):
+        file = self.write("file", "")
+        for folder in (file, file + "/cache"):
+            result = self.bad(1, f"^ds4-bench: the disk cache in {re.escape(folder)} failed: [^\n]*\n$",
+                              *SHORT, "--kv-disk-dir", folder)
+            self.assertEqual(result.stdout, b"")
+
     def logits(self, folder, *arguments):
         os.mkdir(self.path(folder))
         self.good(*SHORT, *arguments, "--dump-frontier-logits-dir", self.path(folder))
