@@ -7,7 +7,6 @@
 
 #include "base/error.hpp"
 #include "store/reply_codec.hpp"
-#include "text/special_tokens.hpp"
 
 namespace ds4::server {
 namespace {
@@ -16,19 +15,6 @@ namespace {
 constexpr size_t least_gain_tokens = 128;
 
 constexpr int most_attempts = 4;
-
-/// Whether the tokens spell the first `bytes` bytes of the prompt, with special tokens in the same places.
-bool spells(std::span<const Token> tokens, const Prompt& prompt, size_t bytes, const Tokenizer& tokenizer) {
-  std::string text;
-  std::vector<size_t> special;
-  for (const Token token : tokens) {
-    if (text::is_special(tokenizer.special(), token)) special.push_back(text.size());
-    text += tokenizer.decode(token);
-  }
-  const auto end = std::lower_bound(prompt.special.begin(), prompt.special.end(), bytes);
-  return std::string_view(prompt.text).substr(0, bytes) == text &&
-         std::equal(special.begin(), special.end(), prompt.special.begin(), end);
-}
 
 }  // namespace
 
@@ -146,7 +132,8 @@ void DiskCache::restore(DiskLook& look) {
     if (!match) return;
     std::vector<Token> continued = look.tokens;
     if (match->text_bytes > 0) {
-      if (!spells(match->tokens, look.prompt_, match->text_bytes, engine_.tokenizer())) return;
+      const auto text = std::string_view(look.prompt_.text).substr(0, match->text_bytes);
+      if (!store::spells(match->tokens, engine_.tokenizer(), text, look.prompt_.special)) return;
       continued = match->tokens;
       const auto rest = look.prompt_.rendered.suffix(match->text_bytes).encode(engine_.tokenizer());
       continued.insert(continued.end(), rest.begin(), rest.end());

@@ -4,16 +4,11 @@
 
 #include "base/error.hpp"
 #include "store/hash128.hpp"
-#include "text/special_tokens.hpp"
 
 namespace ds4::store {
 
 std::vector<TextBorder> SnapshotSource::borders() const {
-  TextBorderBuilder builder;
-  for (const Token token : tokens()) {
-    builder.add(tokenizer_->decode(token), text::is_special(tokenizer_->special(), token));
-  }
-  return builder.borders();
+  return token_borders(tokens(), *tokenizer_);
 }
 
 Result<void> SessionSink::add_frontier(std::span<const std::byte> bytes) {

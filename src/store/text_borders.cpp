@@ -51,8 +51,8 @@ std::vector<TextBorder> token_borders(std::span<const Token> tokens, const Token
   return builder.borders();
 }
 
-bool spells_beginning(std::span<const Token> tokens, const Tokenizer& tokenizer, std::string_view text,
-                      std::span<const size_t> special) {
+bool spells(std::span<const Token> tokens, const Tokenizer& tokenizer, std::string_view text,
+            std::span<const size_t> special) {
   size_t at = 0;
   for (const Token token : tokens) {
     const bool begins_special = !special.empty() && special.front() == at;
@@ -63,7 +63,7 @@ bool spells_beginning(std::span<const Token> tokens, const Tokenizer& tokenizer,
     if (begins_special) special = special.subspan(1);
     if (!special.empty() && special.front() < at) return false;
   }
-  return true;
+  return at == text.size();
 }
 
 }  // namespace ds4::store

@@ -46,10 +46,12 @@ class TextBorderBuilder {
 /// The borders of a prompt: before each place in `special` (ascending), where special tokens begin.
 std::vector<TextBorder> prompt_borders(std::string_view text, std::span<const size_t> special);
 
-/// The borders of tokens, and whether they spell the beginning of a text with special tokens in the same
-/// places: hashes only make that very likely.
+/// The borders of tokens.
 std::vector<TextBorder> token_borders(std::span<const Token> tokens, const Tokenizer& tokenizer);
-bool spells_beginning(std::span<const Token> tokens, const Tokenizer& tokenizer, std::string_view text,
-                      std::span<const size_t> special);
+
+/// Whether tokens spell exactly this text, with special tokens in the same places (ascending; those behind
+/// the text do not count): equal hashes only make that very likely.
+bool spells(std::span<const Token> tokens, const Tokenizer& tokenizer, std::string_view text,
+            std::span<const size_t> special);
 
 }  // namespace ds4::store

@@ -60,20 +60,24 @@ TEST(TextBorders, TokensSpellATextOrDoNot) {
   const Token user = tokenizer->special().user, a = 0, b = 1, ab = 2, c = 3;
   const std::string text = std::string(text::kUser) + "abc" + std::string(text::kUser) + "a";
   const std::vector<size_t> special{0, text::kUser.size() + 3};
-  const auto spells = [&](const std::vector<Token>& tokens) {
-    return spells_beginning(tokens, *tokenizer, text, special);
+  const size_t turn = 2 * text::kUser.size() + 3;  // up to the end of the second tag
+  const auto spells_first = [&](const std::vector<Token>& tokens, size_t bytes) {
+    return spells(tokens, *tokenizer, std::string_view(text).substr(0, bytes), special);
   };
-  EXPECT_TRUE(spells({user, ab, c, user}));
-  EXPECT_TRUE(spells({user, a, b, c, user, a}));
-  EXPECT_TRUE(spells({}));
-  EXPECT_FALSE(spells({user, ab, c, user, b}));
-  EXPECT_FALSE(spells({user, ab, user}));
-  EXPECT_FALSE(spells({ab, c}));
-  EXPECT_FALSE(spells({user, ab, c, user, a, a}));
-  // The same letters, but the second tag was typed.
-  EXPECT_FALSE(
-      spells_beginning(std::vector<Token>{user, ab, c, user}, *tokenizer, text, std::vector<size_t>{0}));
-  EXPECT_FALSE(spells_beginning(std::vector<Token>{user, ab}, *tokenizer, text, std::vector<size_t>{0, 3}));
+  EXPECT_TRUE(spells_first({user, ab, c, user}, turn));
+  EXPECT_TRUE(spells_first({user, a, b, c, user, a}, text.size()));
+  EXPECT_TRUE(spells_first({user, ab, c}, special[1])) << "the second tag is behind the text";
+  EXPECT_TRUE(spells_first({}, 0));
+  EXPECT_FALSE(spells_first({user, ab, c}, turn));
+  EXPECT_FALSE(spells_first({user, ab, c, user, b}, text.size()));
+  EXPECT_FALSE(spells_first({user, ab, user}, turn));
+  EXPECT_FALSE(spells_first({ab, c}, special[1]));
+  EXPECT_FALSE(spells_first({user, ab, c, user, a, a}, text.size()));
+  // The same letters, but the second tag was typed, or one more was.
+  const std::vector<Token> tokens{user, ab, c, user};
+  const std::string_view first = std::string_view(text).substr(0, turn);
+  EXPECT_FALSE(spells(tokens, *tokenizer, first, std::vector<size_t>{0}));
+  EXPECT_FALSE(spells(tokens, *tokenizer, first, std::vector<size_t>{0, text::kUser.size() + 1, special[1]}));
   const auto borders = token_borders(std::vector<Token>{user, a, b, c, user, a}, *tokenizer);
   ASSERT_EQ(borders.size(), 3u);
   EXPECT_EQ(borders[1].hash, prompt_borders(text, special)[1].hash);
