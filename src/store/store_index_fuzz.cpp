@@ -81,24 +81,27 @@ const std::vector<std::pair<size_t, Token>>& texts() {
 }
 
 /// A filled store, made once; every input gets a copy.
-const std::string& original() {
-  static const std::string folder = [] {
+struct Folders {
+  Folders() {
     const fs::path base = fs::exists("/dev/shm") ? fs::path("/dev/shm") : fs::temp_directory_path();
     const std::string path = (base / ("ds4-fuzz-" + std::to_string(getpid()))).string();
-    fs::remove_all(path + "-original");
-    std::atexit([] {
-      fs::remove_all(original() + "-original");
-      fs::remove_all(original() + "-copy");
-    });
-    auto store = StateStore::open(options(path + "-original"));
+    original = path + "-original";
+    copy = path + "-copy";
+    fs::remove_all(original);
+    auto store = StateStore::open(options(original));
     if (!store) std::abort();
     for (const auto& [length, first] : texts()) {
       if (!(*store)->write(State(length, first), {})) std::abort();
     }
-    return path;
-  }();
-  return folder;
-}
+  }
+  Folders(const Folders&) = delete;
+  Folders& operator=(const Folders&) = delete;
+  ~Folders() {
+    fs::remove_all(original);
+    fs::remove_all(copy);
+  }
+  std::string original, copy;
+};
 
 void use(StateStore& store, bool expect_all) {
   for (const auto& [length, first] : texts()) {
@@ -154,9 +157,10 @@ void change_row(const std::string& folder, const uint8_t* data, size_t size) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 4 || size > 65536) return 0;
-  const std::string folder = original() + "-copy";
+  static const Folders folders;
+  const std::string& folder = folders.copy;
   fs::remove_all(folder);
-  fs::copy(original() + "-original", folder, fs::copy_options::recursive);
+  fs::copy(folders.original, folder, fs::copy_options::recursive);
   if (data[0] % 8 == 7) {
     fs::remove(folder + "/index.sqlite-wal");
     fs::remove(folder + "/index.sqlite-shm");
