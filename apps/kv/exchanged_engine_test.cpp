@@ -5,13 +5,14 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <optional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "ds4/engine.hpp"
 #include "program.hpp"
+#include "store/engine_state.hpp"
 #include "store/model_states.hpp"
 #include "support/loaded_model.hpp"
 #include "support/session_checks.hpp"
@@ -23,38 +24,6 @@ namespace {
 namespace fs = std::filesystem;
 using ds4::testing::logits_of;
 using ds4::testing::must;
-
-class Source final : public store::StateSource {
- public:
-  explicit Source(Snapshot snapshot) : snapshot_(std::move(snapshot)) {}
-  std::span<const Token> tokens() const override { return snapshot_.token_ids(); }
-  Result<void> export_block(size_t block, std::span<std::byte> out) const override {
-    return snapshot_.export_block(block, out);
-  }
-  Result<void> export_frontier(std::span<std::byte> out) const override {
-    return snapshot_.export_frontier(out);
-  }
-
- private:
-  Snapshot snapshot_;
-};
-
-class Sink final : public store::StateSink {
- public:
-  explicit Sink(StateImport import) : import_(std::move(import)) {}
-  Result<void> add_block(std::span<const std::byte> bytes) override { return import_.add_block(bytes); }
-  Result<void> add_frontier(std::span<const std::byte> bytes) override {
-    auto done = import_.finish(bytes);
-    if (!done) return done.error();
-    session = std::move(*done);
-    return {};
-  }
-
-  std::optional<Session> session;
-
- private:
-  StateImport import_;
-};
 
 /// Flash's layers and vocabulary, and else as small as can be: 230 MB.
 void write_model(const std::string& path) {
@@ -97,7 +66,8 @@ TEST(ExchangedEngine, GoesOnBitForBit) {
   Session session = must(engine.create_session(1024));
   must(session.sync(tokens));
   const store::ModelStates model = must(store::read_model_states({model_path, "", false}));
-  must(open(model, folder / "one")->write(Source(must(session.snapshot())), {.forced = true}));
+  must(open(model, folder / "one")
+           ->write(store::SnapshotSource(must(session.snapshot()), engine.tokenizer()), {.forced = true}));
 
   EXPECT_EQ(run({"export", "--model", model_path, folder / "one", folder / "files"}), 0);
   EXPECT_EQ(run({"import", "--model", model_path, folder / "files", folder / "two"}), 0);
@@ -105,14 +75,15 @@ TEST(ExchangedEngine, GoesOnBitForBit) {
   const auto match = store->find({.tokens = tokens});
   ASSERT_TRUE(match);
   EXPECT_EQ(match->position, tokens.size());
-  Sink sink(must(engine.import_state(match->tokens, 1024)));
+  store::SessionSink sink(must(engine.import_state(match->tokens, 1024)));
   must(store->read(*match, sink));
-  ASSERT_TRUE(sink.session);
+  auto again = sink.take();
+  ASSERT_TRUE(again);
   for (size_t i = 0; i < 10; ++i) {
-    EXPECT_EQ(logits_of(*sink.session), logits_of(session)) << i;
+    EXPECT_EQ(logits_of(*again), logits_of(session)) << i;
     const Token next = must(session.argmax());
     must(session.eval(next));
-    must(sink.session->eval(next));
+    must(again->eval(next));
   }
   fs::remove_all(folder);
 }
