@@ -35,7 +35,7 @@ class SessionFileTest : public ::testing::Test {
   void SetUp() override {
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directory(folder_);
-    tokens_ = random_tokens(200, 3);
+    tokens_ = random_tokens(140, 3);
     session_.emplace(must(engine_.create_session(context)));
     must(session_->sync(tokens_));
     must(save_session(path_, engine_, *session_, 5));
@@ -126,10 +126,10 @@ TEST_F(SessionFileTest, OtherNumericsLeaveTheTokens) {
 }
 
 TEST_F(SessionFileTest, TooSmallAContextIsToldWithNumbers) {
-  const auto loaded = load_session(path_, engine_, 200);
+  const auto loaded = load_session(path_, engine_, 140);
   ASSERT_FALSE(loaded);
   EXPECT_EQ(loaded.error().code, ErrorCode::context_full);
-  EXPECT_NE(loaded.error().message.find("200"), std::string::npos);
+  EXPECT_NE(loaded.error().message.find("140"), std::string::npos);
 }
 
 TEST_F(SessionFileTest, AFailedSaveLeavesTheOldFile) {
