@@ -44,7 +44,7 @@ constexpr auto own_rows = std::to_array<Row>({
      "offer tools: a JSON array of function schemas. A tool call of the reply is shown as text",
      [](Options& o, const std::string& v) { return set_path(o.tools_path, "--tools", v); }},
     {Section::prompt, "", "--session", "FILE",
-     "go on with the conversation in FILE, if it exists, and write it back at the end",
+     "go on with the conversation in FILE, if it exists, and write it back after every answer",
      [](Options& o, const std::string& v) { return set_path(o.session_path, "--session", v); }},
     {Section::prompt, "", "--think", nullptr, "reason before answering (default)",
      [](Options& o, const std::string&) { o.think = ThinkMode::high; return Result<void>(); }},

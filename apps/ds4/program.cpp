@@ -111,7 +111,8 @@ int run_one_turn(const Options& options, const Engine& engine, Session& session,
   turns.insert(turns.end(), reply->tokens.begin(), reply->tokens.end());
   turns.push_back(tokenizer.special().eos);
   clear_interrupt();
-  const auto kept = save_conversation(options.session_path, engine, present, preamble, turns);
+  const auto kept = save_conversation(options.session_path, engine, present, preamble, turns,
+                                      state_numerics(engine, options));
   return kept ? status : failure(kept.error());
 }
 

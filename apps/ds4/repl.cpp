@@ -51,6 +51,7 @@ class Conversation {
     DS4_ASSIGN(session_, engine_.create_session(context_tokens));
     prepare_session(*session_, engine_, options_);
     options_.context_tokens = context_tokens;
+    steered_anew_ = false;
     say(context_sentence(engine_, context_tokens));
     say_if_context_is_small(options_.think, context_tokens);
     return {};
@@ -59,7 +60,6 @@ class Conversation {
   /// Goes on with a conversation; the present one stays if that fails.
   Result<void> load(const std::string& path);
   Result<void> save(const std::string& path);
-  bool empty() const { return turns_.empty(); }
 
   Next send(const std::string& message);
   Next command(const std::string& line);
@@ -81,7 +81,8 @@ class Conversation {
   const std::vector<std::string>& tool_schemas_;
   Rng rng_;
   std::optional<Session> session_;
-  std::vector<Token> turns_;  // everything after the preamble, which depends on the mode
+  bool steered_anew_ = false;  // the state is the work of several scales
+  std::vector<Token> turns_;   // everything after the preamble, which depends on the mode
   Writer output_{STDOUT_FILENO};
 };
 
@@ -115,12 +116,18 @@ Next Conversation::send(const std::string& message) {
     warn(fmt::format("the context of {} tokens is full; /ctx N makes it larger", session_->context()));
   }
   say_speed(*reply);
+  // Now, not at the end: windows get closed and machines go off.
+  if (!options_.session_path.empty()) {
+    clear_interrupt();
+    if (const auto saved = save(options_.session_path); !saved) say_error(saved.error().message);
+  }
   return Next::read;
 }
 
 Result<void> Conversation::load(const std::string& path) {
   DS4_ASSIGN(SavedConversation saved, load_conversation(path, engine_, options_));
   turns_ = std::move(saved.turns);
+  steered_anew_ = false;
   if (saved.session) {
     session_ = std::move(saved.session);
   } else {
@@ -130,7 +137,9 @@ Result<void> Conversation::load(const std::string& path) {
 }
 
 Result<void> Conversation::save(const std::string& path) {
-  return save_conversation(path, engine_, *session_, preamble(), turns_);
+  // A state that was steered in several ways is never what another run would compute.
+  const std::string numerics = steered_anew_ ? "steered anew" : state_numerics(engine_, options_);
+  return save_conversation(path, engine_, *session_, preamble(), turns_, numerics);
 }
 
 void Conversation::change_context(const std::string& argument) {
@@ -152,6 +161,7 @@ void Conversation::steer(const std::string& argument) {
   const bool attention = engine_.info().steering_component == Component::attention;
   (attention ? options_.steering_attention : options_.steering_feed_forward) = scale;
   session_->set_steering(steering_scales(options_).value_or({}));
+  steered_anew_ = steered_anew_ || session_->position() > 0;
   say(steering_sentence(engine_, options_));
 }
 
@@ -183,7 +193,11 @@ Next Conversation::command(const std::string& line) {
     }
     clear_interrupt();
     const auto done = name == "/save" ? save(argument) : load(argument);
-    if (!done) say_error(done.error().message);
+    if (!done) {
+      say_error(done.error().message);
+    } else if (name == "/save") {
+      say(fmt::format("saved {} tokens in {}", session_->position(), argument));
+    }
   } else if (name == "/read") {
     if (argument.empty()) {
       say_error("/read needs the name of a file");
@@ -236,15 +250,7 @@ int run_repl(const Options& options, const Engine& engine, const std::vector<std
   }
   set_interrupt_mode(OnInterrupt::stop);
   Writer(STDERR_FILENO).write(command_list());
-  const bool output_lost = converse(conversation) == Next::output_lost;
-  if (!kept.empty() && !conversation.empty()) {
-    clear_interrupt();
-    if (const auto saved = conversation.save(kept); !saved) {
-      say_error(saved.error().message);
-      return exit_failure;
-    }
-  }
-  return output_lost ? exit_failure : exit_success;
+  return converse(conversation) == Next::output_lost ? exit_failure : exit_success;
 }
 
 void say_if_context_is_small(ThinkMode think, uint64_t context_tokens) {

@@ -14,7 +14,8 @@ namespace ds4::cli {
 
 Result<SavedConversation> load_conversation(const std::string& path, const Engine& engine,
                                             const Options& options) {
-  DS4_ASSIGN(store::SavedSession saved, store::load_session(path, engine, options.context_tokens));
+  DS4_ASSIGN(store::SavedSession saved,
+             store::load_session(path, engine, options.context_tokens, state_numerics(engine, options)));
   SavedConversation result;
   result.turns.assign(saved.tokens.begin() + static_cast<ptrdiff_t>(saved.preamble_tokens),
                       saved.tokens.end());
@@ -33,15 +34,23 @@ Result<SavedConversation> load_if_there(const std::string& path, const Engine& e
   return load_conversation(path, engine, options);
 }
 
+std::string state_numerics(const Engine& engine, const Options& options) {
+  if (!engine.info().steering) return {};
+  const SteeringScales scales =
+      steering_scales(options, engine.info().steering_component).value_or(SteeringScales{});
+  return fmt::format("steering {} {}", scales.feed_forward, scales.attention);
+}
+
 Result<void> save_conversation(const std::string& path, const Engine& engine, Session& session,
-                               const std::vector<Token>& preamble, const std::vector<Token>& turns) {
+                               const std::vector<Token>& preamble, const std::vector<Token>& turns,
+                               const std::string& numerics) {
   if (turns.empty()) return fail(ErrorCode::invalid_argument, "there is no conversation to save yet");
   std::vector<Token> all = preamble;
   all.insert(all.end(), turns.begin(), turns.end());
+  // There may be no room for the EOS of the last reply; reading puts it back.
+  if (all.size() >= session.context()) all.pop_back();
   DS4_TRY(sync_with_progress(session, all));
-  DS4_TRY(store::save_session(path, engine, session, preamble.size()));
-  say(fmt::format("saved {} tokens in {}", all.size(), path));
-  return {};
+  return store::save_session(path, engine, session, preamble.size(), numerics);
 }
 
 }  // namespace ds4::cli

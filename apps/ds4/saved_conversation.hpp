@@ -24,9 +24,13 @@ Result<SavedConversation> load_conversation(const std::string& path, const Engin
 Result<SavedConversation> load_if_there(const std::string& path, const Engine& engine,
                                         const Options& options);
 
-/// Evaluates what the session lacks of `preamble` and `turns`, and writes them with the state. Says how long
-/// the conversation is.
+/// What a state depends on beside the model: how it was steered.
+std::string state_numerics(const Engine& engine, const Options& options);
+
+/// Evaluates what the session lacks of `preamble` and `turns`, and writes them with the state, which depends
+/// on `numerics`.
 Result<void> save_conversation(const std::string& path, const Engine& engine, Session& session,
-                               const std::vector<Token>& preamble, const std::vector<Token>& turns);
+                               const std::vector<Token>& preamble, const std::vector<Token>& turns,
+                               const std::string& numerics);
 
 }  // namespace ds4::cli

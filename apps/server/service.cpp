@@ -149,8 +149,9 @@ class Service {
       if (signals.again(50ms)) std::_Exit(cli::exit_interrupted);
     }
     scheduler_.stop();
-    while (disk_ != nullptr && !disk_->drain(0ms) && std::chrono::steady_clock::now() < end + disk_patience) {
-      if (signals.again(20ms)) std::_Exit(cli::exit_interrupted);
+    while (disk_ != nullptr && std::chrono::steady_clock::now() < end + disk_patience) {
+      if (signals.again(0ms)) std::_Exit(cli::exit_interrupted);
+      if (disk_->drain(20ms) && !scheduler_.save_next()) break;
     }
     server_->wait_drained(2s);
     server_->stop();

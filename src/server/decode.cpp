@@ -131,7 +131,7 @@ void Scheduler::recover(const Row& row, Error error) {
   tokens.insert(tokens.end(), choice->answer.tokens().begin(), choice->answer.tokens().end());
   SyncOptions control;
   control.cancelled = [&, sink = job->sink] { return stopping_ || sink->gone(); };
-  while (error.code == ErrorCode::out_of_memory && pool_.give_up_one(tokens.size(), job->request.side)) {
+  while (error.code == ErrorCode::out_of_memory && free_memory(*job)) {
     const auto synced = choice->resident->session().sync(tokens, control);
     if (synced) return;
     error = synced.error();

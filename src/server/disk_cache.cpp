@@ -15,6 +15,7 @@ namespace {
 constexpr size_t least_gain_tokens = 128;
 
 constexpr int most_attempts = 4;
+constexpr std::chrono::milliseconds stats_age{100};
 
 }  // namespace
 
@@ -58,7 +59,7 @@ DiskCache::~DiskCache() {
 
 void DiskCache::add_metrics(Metrics& metrics) {
   const auto gauge = [&](const char* name, const char* help, uint64_t store::StoreStats::* value) {
-    metrics.gauge(name, help, [this, value] { return static_cast<double>(store_->stats().*value); });
+    metrics.gauge(name, help, [this, value] { return static_cast<double>(recent_stats().*value); });
   };
   gauge("ds4_disk_cache_entries", "States on disk.", &store::StoreStats::entries);
   gauge("ds4_disk_cache_bytes", "Files of the disk cache.", &store::StoreStats::bytes);
@@ -67,6 +68,17 @@ void DiskCache::add_metrics(Metrics& metrics) {
   gauge("ds4_disk_cache_evictions", "States given up for others since the start.",
         &store::StoreStats::evictions);
   gauge("ds4_disk_cache_damaged", "Damaged states dropped since the start.", &store::StoreStats::damaged);
+}
+
+// One look at the store is enough for all metrics of a scrape.
+store::StoreStats DiskCache::recent_stats() {
+  const std::lock_guard lock(stats_mutex_);
+  const auto now = std::chrono::steady_clock::now();
+  if (now - stats_at_ > stats_age) {
+    stats_ = store_->stats();
+    stats_at_ = now;
+  }
+  return stats_;
 }
 
 std::shared_ptr<DiskLook> DiskCache::look(const Prompt& prompt, const std::vector<Token>& tokens,
@@ -104,10 +116,11 @@ void DiskCache::run() {
     // Nobody waits any more.
     if (look.use_count() > 1) {
       try {
-        restore(*look);
+        restore(look);
       } catch (const std::bad_alloc&) {
         look->session.reset();
         look->result = DiskResult::failed;
+        look->no_memory = true;
       }
     }
     look->seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -120,28 +133,35 @@ void DiskCache::run() {
   }
 }
 
-void DiskCache::restore(DiskLook& look) {
+void DiskCache::restore(const std::shared_ptr<DiskLook>& shared) {
+  DiskLook& look = *shared;
   const std::vector<store::TextBorder> borders =
       store::prompt_borders(look.prompt_.text, look.prompt_.special);
+  const auto abandoned = [&] { return shared.use_count() == 1; };
   // A damaged state is dropped when it is read; a shorter one may be sound.
-  for (int attempt = 0; attempt < most_attempts && !look.session; ++attempt) {
-    const auto match = store_->find({.tokens = look.tokens,
-                                     .borders = borders,
-                                     .longer_than = look.longer_than_ + least_gain_tokens,
-                                     .most_tokens = look.context_ - 1});
+  bool by_text = true;
+  for (int attempt = 0; attempt < most_attempts && !look.session && !abandoned(); ++attempt) {
+    store::StoreQuery query{.tokens = look.tokens,
+                            .longer_than = look.longer_than_ + least_gain_tokens,
+                            .most_tokens = look.context_ - 1};
+    if (by_text) query.borders = borders;
+    const auto match = store_->find(query);
     if (!match) return;
     std::vector<Token> continued = look.tokens;
     if (match->text_bytes > 0) {
-      const auto text = std::string_view(look.prompt_.text).substr(0, match->text_bytes);
-      if (!store::spells(match->tokens, engine_.tokenizer(), text, look.prompt_.special)) return;
       continued = match->tokens;
       const auto rest = look.prompt_.rendered.suffix(match->text_bytes).encode(engine_.tokenizer());
       continued.insert(continued.end(), rest.begin(), rest.end());
       // Sampled tokens may be more than those of the same text, and too many.
-      if (continued.size() >= look.context_) return;
+      const auto text = std::string_view(look.prompt_.text).substr(0, match->text_bytes);
+      by_text = store::spells(match->tokens, engine_.tokenizer(), text, look.prompt_.special) &&
+                continued.size() < look.context_;
+      if (!by_text) continue;
     }
-    auto session = read(*match, look.context_);
+    auto session = read(*match, look.context_, abandoned);
     look.result = session ? DiskResult::hit : DiskResult::failed;
+    look.no_memory = !session && session.error().code == ErrorCode::out_of_memory;
+    if (look.no_memory) return;
     if (!session) continue;
     look.session = std::move(*session);
     look.tokens = std::move(continued);
@@ -149,16 +169,18 @@ void DiskCache::restore(DiskLook& look) {
   }
 }
 
-Result<Session> DiskCache::read(const store::StoreMatch& match, uint64_t context) {
+Result<Session> DiskCache::read(const store::StoreMatch& match, uint64_t context,
+                                std::function<bool()> cancelled) {
   const auto tokens = std::span(match.tokens).first(match.position);
   DS4_ASSIGN(StateImport state, engine_.import_state(tokens, context));
-  store::SessionSink sink(std::move(state));
+  store::SessionSink sink(std::move(state), std::move(cancelled));
   DS4_TRY(store_->read(match, sink));
   return std::move(*sink.take());
 }
 
 void DiskCache::save(const ResidentSession& resident, const Save& how) {
-  if (resident.session().position() < policy().min_tokens) return;
+  // What computed NaN would be built upon by everybody who begins alike.
+  if (resident.session().position() < policy().min_tokens || !resident.session().argmax()) return;
   auto snapshot = resident.session().snapshot();
   if (!snapshot) return;  // no memory for it: another time
   store::WriteInfo info;

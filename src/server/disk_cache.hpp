@@ -42,6 +42,7 @@ class DiskLook {
   bool done() const { return done_.load(std::memory_order_acquire); }
 
   DiskResult result = DiskResult::miss;
+  bool no_memory = false;          // failed for want of it: with more, another look may do
   std::optional<Session> session;  // stands at a beginning of `tokens`
   std::vector<Token> tokens;       // what the session is to be brought to
   bool by_text = false;            // `tokens` begin with what was sampled, not with the prompt's own tokens
@@ -78,22 +79,25 @@ class DiskCache final : public ReplyArchive {
     bool anchor = false;  // other conversations are likely to branch off here
     bool forced = false;  // however little was added since the last one
   };
-  /// Writes the session's present state, later. Nothing if it is too short.
+  /// Writes the session's present state, later. Nothing if it is too short, or computed NaN.
   void save(const ResidentSession& resident, const Save& how);
 
   std::shared_ptr<const SampledReply> get_reply(std::string_view key) override;
   void put_reply(const std::vector<std::string>& keys,
                  const std::shared_ptr<const SampledReply>& reply) override;
 
+  /// Forgets a state that waits to be written, for its memory. False if none waits.
+  bool give_up_waiting() { return writer_.give_up_oldest(); }
   /// Waits for what is to be written. False if that takes longer.
   bool drain(std::chrono::milliseconds limit) { return writer_.drain(limit); }
 
  private:
   void run();
-  void restore(DiskLook& look);
-  /// The session of a match, brought nowhere yet.
-  Result<Session> read(const store::StoreMatch& match, uint64_t context);
+  void restore(const std::shared_ptr<DiskLook>& look);
+  /// The session of a match, brought nowhere yet. `cancelled` is asked for every block.
+  Result<Session> read(const store::StoreMatch& match, uint64_t context, std::function<bool()> cancelled);
   void add_metrics(Metrics& metrics);
+  store::StoreStats recent_stats();
 
   const Engine& engine_;
   std::unique_ptr<store::StateStore> store_;
@@ -105,6 +109,10 @@ class DiskCache final : public ReplyArchive {
   std::condition_variable wake_;
   std::deque<std::shared_ptr<DiskLook>> looks_;
   bool stopping_ = false;
+  std::mutex stats_mutex_;
+  std::chrono::steady_clock::time_point stats_at_;
+  store::StoreStats stats_;
+
   std::mutex call_mutex_;
   std::function<void()> when_looked_;
   std::thread thread_;

@@ -74,6 +74,7 @@ struct Job {
   std::vector<SavePoint> save_points;  // ascending
   std::vector<size_t> stops;           // of the evaluation: borders and save points, ascending
   size_t saved_steps = 0;              // of those at which a growing conversation is saved
+  bool looked_again = false;           // after memory was made for it
   DiskResult disk = DiskResult::unused;
   double disk_seconds = 0;
   bool announced = false;  // while it waits

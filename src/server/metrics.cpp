@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 namespace ds4::server {
 
@@ -56,14 +57,29 @@ Histogram& Metrics::histogram(std::string_view name, std::string_view help, std:
 }
 
 std::string Metrics::render() const {
+  // Reading may take a while, and others count meanwhile; samples stay where they are.
+  std::vector<const Sample*> read;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Family& family : families_) {
+      for (const Sample& sample : family.samples) {
+        if (sample.read) read.push_back(&sample);
+      }
+    }
+  }
+  std::map<const Sample*, double> values;
+  for (const Sample* sample : read) values[sample] = sample->read();
+
   const std::lock_guard lock(mutex_);
   std::string text;
   for (const Family& family : families_) {
     text += fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n", family.name, family.help, family.type);
     for (const Sample& sample : family.samples) {
       const std::string labels = sample.labels.empty() ? "" : "{" + sample.labels + "}";
+      const auto value = values.find(&sample);
+      if (sample.read && value == values.end()) continue;  // came meanwhile
       text +=
-          fmt::format("{}{} {}\n", family.name, labels, sample.read ? sample.read() : sample.metric.value());
+          fmt::format("{}{} {}\n", family.name, labels, sample.read ? value->second : sample.metric.value());
     }
     if (!family.histogram) continue;
     const Histogram& histogram = *family.histogram;

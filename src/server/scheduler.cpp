@@ -144,9 +144,7 @@ void Scheduler::stop() {
     stopping_ = true;
   }
   wake_.notify_all();
-  if (!thread_.joinable()) return;
-  thread_.join();
-  save_all();
+  if (thread_.joinable()) thread_.join();
 }
 
 void Scheduler::run() {
@@ -266,10 +264,7 @@ void Scheduler::start(Job& job) {
     return;
   }
   job.lease = std::move(*lease);
-  if (options_.disk != nullptr) {
-    const size_t in_memory = job.session().nearest_reachable(job.lease.reusable);
-    job.look = options_.disk->look(job.prompt, job.lease.tokens, in_memory, options_.pool.context);
-  }
+  look_on_disk(job);
   if (job.look == nullptr) begin_prompt(job);
 }
 
@@ -366,7 +361,7 @@ void Scheduler::sync_slice(Job& job) {
   if (!synced) {
     const ErrorCode code = synced.error().code;
     // Once more, next time, with the memory of a conversation that nobody is having.
-    if (code == ErrorCode::out_of_memory && pool_.give_up_one(tokens.size(), job.request.side)) return;
+    if (code == ErrorCode::out_of_memory && free_memory(job)) return;
     const bool cancelled = code == ErrorCode::cancelled;
     if (cancelled && !stopping_) return retire(job, "cancelled", {});
     return fail_job(job, cancelled ? shutting_down() : engine_error(synced.error()));

@@ -72,6 +72,8 @@ class Scheduler final : public Generator {
   bool wait_idle(std::chrono::milliseconds timeout);
   /// Fails what is left, and ends the thread.
   void stop();
+  /// After stop(): has one more conversation written to disk. False if there is none left.
+  bool save_next();
 
  private:
   using Clock = Job::Clock;
@@ -101,7 +103,8 @@ class Scheduler final : public Generator {
   void save_prompt(const Job& job);
   void save_growth(const Row& row);
   void save_turn(const Job& job);
-  void save_all();
+  void look_on_disk(Job& job);
+  bool free_memory(const Job& job);
   void prefill_slice();
   void sync_slice(Job& job);
   size_t quantum() const;  // tokens of a slice

@@ -215,6 +215,15 @@ std::shared_ptr<ResidentSession> SessionPool::find_idle(size_t tokens, const Res
   return oldest;
 }
 
+std::shared_ptr<ResidentSession> SessionPool::take_idle() {
+  std::shared_ptr<ResidentSession> newest;
+  for (const auto& resident : sessions_) {
+    if (!resident->busy && (newest == nullptr || resident->last_use > newest->last_use)) newest = resident;
+  }
+  std::erase(sessions_, newest);
+  return newest;
+}
+
 void SessionPool::evict(const std::shared_ptr<ResidentSession>& resident) {
   std::erase(sessions_, resident);
   ++evictions_;

@@ -111,7 +111,8 @@ class SessionPool {
   }
 
   size_t kept() const { return sessions_.size(); }
-  const std::vector<std::shared_ptr<ResidentSession>>& sessions() const { return sessions_; }
+  /// Takes one of the sessions out that are not busy, the most recently used first; null if there is none.
+  std::shared_ptr<ResidentSession> take_idle();
   size_t state_bytes() const;
   uint64_t evictions() const { return evictions_; }
 

@@ -56,6 +56,17 @@ bool BackgroundWriter::post(ReplyJob job) {
   return true;
 }
 
+bool BackgroundWriter::give_up_oldest() {
+  StateJob oldest;  // its memory is freed without the lock
+  const std::lock_guard lock(mutex_);
+  if (states_.empty()) return false;
+  oldest = std::move(states_.front());
+  states_.pop_front();
+  ++dropped_;
+  if (!busy_ && states_.empty() && replies_.empty()) idle_.notify_all();
+  return true;
+}
+
 bool BackgroundWriter::drain(std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
   return idle_.wait_for(lock, timeout, [&] { return !busy_ && states_.empty() && replies_.empty(); });

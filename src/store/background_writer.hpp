@@ -48,6 +48,8 @@ class BackgroundWriter {
   bool post(StateJob job);
   /// False if too many wait.
   bool post(ReplyJob job);
+  /// Gives up the state that has waited longest, for the memory that it keeps. False if none waits.
+  bool give_up_oldest();
   /// Waits until nothing is left to write; false if that takes longer.
   bool drain(std::chrono::milliseconds timeout);
 

@@ -110,6 +110,21 @@ TEST_F(BackgroundWriterTest, TheQueueIsBounded) {
   EXPECT_EQ(store->stats().entries, 3u);
 }
 
+TEST_F(BackgroundWriterTest, GivesUpWhatWaitsForItsMemory) {
+  auto store = open();
+  SlowState::Gate gate;
+  BackgroundWriter writer(*store);
+  writer.post({"z", std::make_shared<SlowState>(run(8, 900), gate), {}});
+  gate.wait_until_reached();
+  writer.post(job("b", run(10, 100), {.forced = true}));
+  EXPECT_TRUE(writer.give_up_oldest());
+  EXPECT_FALSE(writer.give_up_oldest()) << "what is being written stays";
+  gate.let_go();
+  EXPECT_TRUE(writer.drain(10s));
+  EXPECT_EQ(store->stats().entries, 1u);
+  EXPECT_EQ(writer.counts().dropped, 1u);
+}
+
 TEST_F(BackgroundWriterTest, TellsHowItWent) {
   auto store = open();
   std::vector<std::string> told;

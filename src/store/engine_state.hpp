@@ -1,6 +1,7 @@
 // Between sessions and the disk store: where a state comes from, and where it goes.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -35,22 +36,29 @@ class SnapshotSource final : public StateSource {
 /// A session that is read.
 class SessionSink final : public StateSink {
  public:
-  explicit SessionSink(StateImport state) : state_(std::move(state)) {}
+  /// `cancelled` is asked before every block; reading ends with that error.
+  explicit SessionSink(StateImport state, std::function<bool()> cancelled = {})
+      : state_(std::move(state)), cancelled_(std::move(cancelled)) {}
 
-  Result<void> add_block(std::span<const std::byte> bytes) override { return state_.add_block(bytes); }
+  Result<void> add_block(std::span<const std::byte> bytes) override;
   Result<void> add_frontier(std::span<const std::byte> bytes) override;
   /// There once everything was read.
   std::optional<Session> take() { return std::move(session_); }
 
  private:
   StateImport state_;
+  std::function<bool()> cancelled_;
   std::optional<Session> session_;
 };
+
+/// Engine::fingerprint(), and `numerics`, which names what states depend on beside it: the scales of
+/// steering.
+Result<std::string> state_fingerprint(const Engine& engine, const std::string& numerics);
 
 struct EngineStoreOptions {
   StoreDirectoryOptions directory;
   SavePolicy policy;
-  std::string numerics;  // what states depend on beside Engine::fingerprint(): the scales of steering
+  std::string numerics;  // see state_fingerprint()
 };
 
 /// The store in a folder for the states of an engine. Errors: io, out_of_memory.

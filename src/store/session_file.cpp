@@ -16,6 +16,7 @@
 #include "base/error.hpp"
 #include "base/mapped_file.hpp"
 #include "base/out_of_memory.hpp"
+#include "store/engine_state.hpp"
 
 namespace ds4::store {
 namespace {
@@ -115,6 +116,13 @@ class NewFile {
     if (::close(std::exchange(descriptor_, -1)) != 0) return failure();
     if (::rename(temporary_.c_str(), path_.c_str()) != 0) return failure();
     temporary_.clear();
+    // The name, too, outlives a loss of power.
+    const std::string folder = path_.substr(0, path_.find_last_of('/') + 1);
+    const int parent = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (parent >= 0) {
+      static_cast<void>(::fsync(parent));
+      ::close(parent);
+    }
     return {};
   }
 
@@ -128,10 +136,10 @@ class NewFile {
 };
 
 Result<void> save(const std::string& path, const Engine& engine, const Session& session,
-                  size_t preamble_tokens) {
+                  size_t preamble_tokens, const std::string& numerics) {
   if (session.position() == 0) return fail(ErrorCode::invalid_argument, "there is no conversation to save");
   DS4_ASSIGN(const Snapshot snapshot, session.snapshot());
-  DS4_ASSIGN(const std::string fingerprint, engine.fingerprint());
+  DS4_ASSIGN(const std::string fingerprint, state_fingerprint(engine, numerics));
   const std::span<const Token> tokens = snapshot.token_ids();
   const StateLayout& layout = engine.state_layout();
   Header header{};
@@ -218,10 +226,11 @@ Result<Opened> open_tokens(const std::string& path) {
 }
 
 /// The state, or why there is none.
-Result<Session> import(const Opened& opened, const Engine& engine, uint64_t context) {
+Result<Session> import(const Opened& opened, const Engine& engine, uint64_t context,
+                       const std::string& numerics) {
   const Header& header = opened.header;
   const StateLayout& layout = engine.state_layout();
-  DS4_ASSIGN(const std::string fingerprint, engine.fingerprint());
+  DS4_ASSIGN(const std::string fingerprint, state_fingerprint(engine, numerics));
   if (std::string_view(header.fingerprint, fingerprint_size) != fingerprint) {
     return fail(ErrorCode::format, "it was saved with other weights or options");
   }
@@ -249,7 +258,8 @@ Result<Session> import(const Opened& opened, const Engine& engine, uint64_t cont
   return state.finish(*piece);
 }
 
-Result<SavedSession> load(const std::string& path, const Engine& engine, uint64_t context) {
+Result<SavedSession> load(const std::string& path, const Engine& engine, uint64_t context,
+                          const std::string& numerics) {
   DS4_ASSIGN(Opened opened, open_tokens(path));
   if (opened.header.vocabulary != vocabulary_checksum(engine)) {
     return fail(ErrorCode::invalid_argument, "{} was saved with another tokenizer", path);
@@ -264,7 +274,7 @@ Result<SavedSession> load(const std::string& path, const Engine& engine, uint64_
                 opened.tokens.size(), context);
   }
   SavedSession result;
-  auto session = import(opened, engine, context);
+  auto session = import(opened, engine, context, numerics);
   if (session) {
     result.session = std::move(*session);
   } else if (session.error().code == ErrorCode::format || session.error().code == ErrorCode::not_finite) {
@@ -280,12 +290,14 @@ Result<SavedSession> load(const std::string& path, const Engine& engine, uint64_
 }  // namespace
 
 Result<void> save_session(const std::string& path, const Engine& engine, const Session& session,
-                          size_t preamble_tokens) {
-  return catch_bad_alloc("a saved session", [&] { return save(path, engine, session, preamble_tokens); });
+                          size_t preamble_tokens, const std::string& numerics) {
+  return catch_bad_alloc("a saved session",
+                         [&] { return save(path, engine, session, preamble_tokens, numerics); });
 }
 
-Result<SavedSession> load_session(const std::string& path, const Engine& engine, uint64_t context) {
-  return catch_bad_alloc("a saved session", [&] { return load(path, engine, context); });
+Result<SavedSession> load_session(const std::string& path, const Engine& engine, uint64_t context,
+                                  const std::string& numerics) {
+  return catch_bad_alloc("a saved session", [&] { return load(path, engine, context, numerics); });
 }
 
 }  // namespace ds4::store
