@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -49,7 +50,8 @@ class SessionFileTest : public ::testing::Test {
   }
   SavedSession load() const { return must(load_session(path_, engine_, context)); }
 
-  const std::string folder_ = ::testing::TempDir() + "ds4_session_file_test";
+  // Tests run side by side.
+  const std::string folder_ = ::testing::TempDir() + "ds4_session_file_test_" + std::to_string(::getpid());
   const std::string path_ = folder_ + "/session";
   const Engine engine_ = open_nano();
   std::optional<Session> session_;
