@@ -1,6 +1,7 @@
 #include "backend/cpu/portable_state.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <memory>
@@ -19,7 +20,10 @@ class PortableStateTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() { must(testing::write_tiny_model(path(), {})); }
   static void TearDownTestSuite() { std::filesystem::remove(path()); }
-  static std::string path() { return ::testing::TempDir() + "portable_state.gguf"; }
+  // Tests run side by side.
+  static std::string path() {
+    return ::testing::TempDir() + "portable_state_" + std::to_string(::getpid()) + ".gguf";
+  }
 
   static std::vector<Token> tokens(size_t count) {
     std::vector<Token> result(count);
