@@ -309,10 +309,11 @@ TEST_F(StoreTest, OptionsAreChecked) {
   wrong.block_bytes = 0;
   EXPECT_EQ(StateStore::open(wrong).error().code, ErrorCode::invalid_argument);
   wrong = options();
-  write_file(std::filesystem::temp_directory_path() / "ds4-store-file", "x");
-  wrong.directory.directory = (std::filesystem::temp_directory_path() / "ds4-store-file").string();
+  const std::string file = folder_.string() + "-file";
+  write_file(file, "x");
+  wrong.directory.directory = file;
   EXPECT_FALSE(StateStore::open(wrong));
-  std::filesystem::remove(std::filesystem::temp_directory_path() / "ds4-store-file");
+  std::filesystem::remove(file);
 }
 
 }  // namespace
