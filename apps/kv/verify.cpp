@@ -1,4 +1,6 @@
 // `ds4-kv verify`: reads every byte.
+#include <algorithm>
+
 #include "base/error.hpp"
 #include "common/interrupt.hpp"
 #include "program.hpp"
@@ -11,9 +13,13 @@ Result<int> verify(const std::string& folder, bool drop) {
   DS4_ASSIGN(const auto report, store->verify(drop));
   std::string text;
   for (const auto& file : report.damaged) text += fmt::format("{}: {}\n", file.path, file.reason);
-  text += fmt::format("{} files, {:.2f} MiB: {} damaged{}\n", report.files,
-                      static_cast<double>(report.bytes) / (1 << 20), report.damaged.size(),
-                      drop && !report.damaged.empty() ? " and dropped" : "");
+  const auto unreadable = static_cast<size_t>(std::count_if(
+      report.damaged.begin(), report.damaged.end(), [](const auto& file) { return file.unreadable; }));
+  const size_t damaged = report.damaged.size() - unreadable;
+  text += fmt::format("{} files, {:.2f} MiB: {} damaged{}{}\n", report.files,
+                      static_cast<double>(report.bytes) / (1 << 20), damaged,
+                      drop && damaged > 0 ? " and dropped" : "",
+                      unreadable > 0 ? fmt::format(", {} not readable now", unreadable) : "");
   DS4_TRY(print(text));
   return report.damaged.empty() ? cli::exit_success : cli::exit_failure;
 }

@@ -35,7 +35,8 @@ class Recovery {
     DS4_TRY(adopt_segments());
     DS4_TRY(adopt_frontiers());
     DS4_TRY(adopt_replies());
-    DS4_TRY(remove_unneeded_segments(index_, gone_));
+    // A state that cannot be read now may need what looks as if nobody did.
+    if (!unread(FileKind::frontier)) DS4_TRY(remove_unneeded_segments(index_, gone_));
     DS4_TRY(restore_pins());
     DS4_TRY(transaction.commit());
     for (const Found& file : gone_) folder_.remove(file.kind, file.name);
@@ -115,7 +116,11 @@ class Recovery {
     return {};
   }
 
-  /// The headers of the files of a kind that the index does not know; those that cannot be read go.
+  /// Some files of this kind could not be read, or are of a newer version.
+  bool& unread(FileKind kind) { return unread_[static_cast<size_t>(kind)]; }
+
+  /// The headers of the files of a kind that the index does not know; those that are damaged go. Those that
+  /// the system does not let us read now, and those of a newer version, stay as they are.
   template <class Header, class Parse>
   std::vector<Unknown<Header>> read_unknown(FileKind kind, const Parse& parse) {
     std::vector<Unknown<Header>> all;
@@ -124,8 +129,10 @@ class Recovery {
       auto header = read_header<Header>(file, parse);
       if (header && header->name() == name) {
         all.push_back({std::move(*header), file});
-      } else {
+      } else if (header || header.error().code == ErrorCode::format) {
         gone_.push_back(file);
+      } else {
+        unread(kind) = true;
       }
     }
     return all;
@@ -145,13 +152,18 @@ class Recovery {
     for (const auto& [header, file] : unknown) {
       DS4_ASSIGN(const bool fits, fits_segment(header));
       if (!fits) {
-        gone_.push_back(file);
+        give_up(file);
         continue;
       }
       DS4_TRY(index_.add_segment(header, file.bytes));
       ++report_.adopted;
     }
     return {};
+  }
+
+  /// A file without what it builds on, unless that is a file that could not be read.
+  void give_up(const Found& file) {
+    if (!unread(FileKind::segment)) gone_.push_back(file);
   }
 
   /// The block before it is there, and none of its own is.
@@ -186,7 +198,7 @@ class Recovery {
       const uint64_t blocks = header.position / header.block_tokens;
       DS4_ASSIGN(const bool fits, ends_at(header.base, blocks, header.fingerprint, header.block_tokens));
       if (!fits) {
-        gone_.push_back(file);
+        give_up(file);
         continue;
       }
       FrontierRow row;
@@ -219,7 +231,8 @@ class Recovery {
   }
 
   Result<void> restore_pins() {
-    for (const Hash128& key : folder_.scan_pins()) {
+    DS4_ASSIGN(const auto pins, folder_.scan_pins());
+    for (const Hash128& key : pins) {
       DS4_ASSIGN(const auto row, index_.frontier(key));
       if (row && !row->pinned) DS4_TRY(index_.set_pinned(row->id, true));
     }
@@ -229,6 +242,7 @@ class Recovery {
   const StoreFolder& folder_;
   StoreIndex& index_;
   std::array<FileMap, 3> files_;
+  std::array<bool, 3> unread_{};
   FileList gone_;
   RecoveryReport report_;
 };

@@ -109,7 +109,7 @@ class SegmentReader {
       return fail(ErrorCode::format, "{}: {}", file_.path, what);
     };
     const auto bytes = file_.read_header(FileKind::segment);
-    if (!bytes) return damaged(bytes.error().message);
+    if (!bytes) return is_damage(bytes.error()) ? damaged(bytes.error().message) : bytes.error();
     auto header = parse_segment(*bytes, file_.bytes);
     if (!header) return damaged(header.error().message);
     if (header->fingerprint != plan_.fingerprint || header->block_tokens != plan_.block_tokens ||

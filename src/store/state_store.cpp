@@ -141,6 +141,9 @@ Result<void> StateStore::read(const StoreMatch& match, StateSink& sink) {
     if (done) ++stats.hits;
   });
   if (!done) count_miss(done.error().code == ErrorCode::not_found ? "gone" : "failed");
+  if (!done && done.error().code == ErrorCode::io) {
+    log_rarely("read", fmt::format("KV disk cache: {}", done.error().message));
+  }
   return done;
 }
 
@@ -150,8 +153,9 @@ bool StateStore::is_indexed(const Hash128& key) {
 }
 
 Result<void> StateStore::read_checked(const StoreMatch& match, StateSink& sink, uint64_t& bytes) {
-  const auto gone = [&](const Error& error) {
-    return fail(ErrorCode::not_found, "the state {} cannot be read: {}", match.key.hex(), error.message);
+  const auto failed = [&](const Error& error) {
+    return fail(is_damage(error) ? ErrorCode::not_found : error.code, "the state {} cannot be read: {}",
+                match.key.hex(), error.message);
   };
   std::optional<FrontierRow> row;
   Lineage lineage;
@@ -188,12 +192,12 @@ Result<void> StateStore::read_checked(const StoreMatch& match, StateSink& sink, 
     return {};
   };
   // What another process has evicted meanwhile is no damage.
-  const auto evicted = [&](const Error& error) {
-    return error.code == ErrorCode::not_found && !is_indexed(match.key);
+  const auto is_of_no_use = [&](const Error& error) {
+    return is_damage(error) || (error.code == ErrorCode::not_found && is_indexed(match.key));
   };
   if (const auto done = read_frontier(); !done) {
-    if (!evicted(done.error())) drop(match.key, done.error().message);
-    return gone(done.error());
+    if (is_of_no_use(done.error())) drop(match.key, done.error().message);
+    return failed(done.error());
   }
 
   ReadPlan plan{&folder_, fingerprint_, static_cast<uint32_t>(settings_.block_tokens), settings_.block_bytes};
@@ -208,12 +212,24 @@ Result<void> StateStore::read_checked(const StoreMatch& match, StateSink& sink, 
     bytes += block.size();
     return sink.add_block(block);
   });
-  if (failure && failure->from_sink) return failure->error;
+  if (failure && failure->from_sink) return refused(match.key, failure->error);
   if (failure) {
-    if (!evicted(failure->error)) drop_segment(plan.segments[failure->segment].name, failure->error.message);
-    return gone(failure->error);
+    if (is_of_no_use(failure->error)) {
+      drop_segment(plan.segments[failure->segment].name, failure->error.message);
+    }
+    return failed(failure->error);
   }
-  return sink.add_frontier(frontier);
+  if (const auto added = sink.add_frontier(frontier); !added) return refused(match.key, added.error());
+  return {};
+}
+
+Error StateStore::refused(const Hash128& key, const Error& error) {
+  // It would be refused for ever, and shorter states never be asked for.
+  if (error.code == ErrorCode::format || error.code == ErrorCode::invalid_argument ||
+      error.code == ErrorCode::not_finite) {
+    drop(key, error.message);
+  }
+  return error;
 }
 
 }  // namespace ds4::store

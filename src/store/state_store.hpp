@@ -96,8 +96,9 @@ class StateStore : public StoreDirectory {
   /// A state by its key. Error: not_found, for states of other models too.
   Result<StoreMatch> match(const Hash128& key);
 
-  /// Reads a state and checks every byte before it is handed on. What is damaged is dropped with one line in
-  /// the log. Errors: not_found if it is gone or was damaged; those of the sink.
+  /// Reads a state and checks every byte before it is handed on. What is damaged, or is refused by the sink
+  /// because of what it holds (format, invalid_argument, not_finite), is dropped with one line in the log.
+  /// Errors: not_found if it is gone or was damaged; io if it cannot be read now; those of the sink.
   Result<void> read(const StoreMatch& match, StateSink& sink);
 
   /// Writes what is not there yet. Errors: io, out_of_memory (no room); what is there stays as it is.
@@ -128,6 +129,7 @@ class StateStore : public StoreDirectory {
 
   bool is_indexed(const Hash128& key);
   Result<void> read_checked(const StoreMatch& match, StateSink& sink, uint64_t& bytes);
+  Error refused(const Hash128& key, const Error& error);
 
   /// What of a sequence is there already.
   struct Known {

@@ -319,8 +319,9 @@ std::optional<std::vector<std::byte>> StateStore::get_reply(std::string_view key
     return std::nullopt;
   }
   if (!row) return std::nullopt;
+  const Hash128 name = row->name;
   auto bytes = catch_bad_alloc("a reply from disk", [&]() -> Result<std::vector<std::byte>> {
-    DS4_ASSIGN(const InputFile file, InputFile::open(folder_.path_of(FileKind::reply, row->name)));
+    DS4_ASSIGN(const InputFile file, InputFile::open(folder_.path_of(FileKind::reply, name)));
     DS4_ASSIGN(const auto header_bytes, file.read_header(FileKind::reply));
     DS4_ASSIGN(const ReplyHeader header, parse_reply(header_bytes, file.bytes));
     std::vector<std::byte> payload(header.payload_bytes);
@@ -331,7 +332,14 @@ std::optional<std::vector<std::byte>> StateStore::get_reply(std::string_view key
     return payload;
   });
   if (bytes) return std::move(*bytes);
-  drop_reply(row->name, bytes.error().message);
+  const Error& error = bytes.error();
+  // One that has been evicted meanwhile is not damaged.
+  const auto is_indexed = [&] { return with_index(Held::nothing, look) && row && row->name == name; };
+  if (is_damage(error) || (error.code == ErrorCode::not_found && is_indexed())) {
+    drop_reply(name, error.message);
+  } else if (error.code != ErrorCode::not_found) {
+    log_rarely("reply", fmt::format("KV disk cache: {}", error.message));
+  }
   return std::nullopt;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <functional>
+#include <optional>
 
 #include "store/store_fixture.hpp"
 
@@ -309,6 +310,114 @@ TEST_F(StoreDamage, LengthsThatNoFileHas) {
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they keep what is freed
   EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 65536);
 #endif
+}
+
+/// No file can be opened while it lives.
+class NoMoreFiles {
+ public:
+  NoMoreFiles() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit few{0, before_.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &few);
+  }
+  NoMoreFiles(const NoMoreFiles&) = delete;
+  NoMoreFiles& operator=(const NoMoreFiles&) = delete;
+  ~NoMoreFiles() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST_F(StoreDamage, WhatTheSystemRefusesIsNotDamaged) {
+  fill_folder();
+  auto store = open();
+  const std::vector<Token> text = run(400, 5000);
+  const WriteReport written = write(*store, text);
+  ASSERT_TRUE(store->set_pinned(written.key, true));
+  const auto files = files_with(folder_.string(), "").size();
+  const auto match = store->find({.tokens = text});
+  ASSERT_TRUE(match);
+  {
+    const NoMoreFiles now;
+    FakeState sink(text);
+    EXPECT_EQ(store->read(*match, sink).error().code, ErrorCode::io);
+    EXPECT_EQ(store->get_reply(keys_[0]), std::nullopt);
+    EXPECT_EQ(store->folder().scan().error().code, ErrorCode::io);
+    const auto report = store->verify(true);
+    ASSERT_TRUE(report);
+    EXPECT_FALSE(report->damaged.empty());
+    for (const DamagedFile& file : report->damaged) EXPECT_TRUE(file.unreadable);
+  }
+  // From some segment on, when the rest has been read.
+  class Running : public FakeState {
+   public:
+    using FakeState::FakeState;
+    Result<void> add_block(std::span<const std::byte> bytes) override {
+      if (!none) none.emplace();
+      return FakeState::add_block(bytes);
+    }
+    std::optional<NoMoreFiles> none;
+  };
+  {
+    Running sink(text);
+    EXPECT_EQ(store->read(*match, sink).error().code, ErrorCode::io);
+    EXPECT_GE(sink.blocks, 8u);
+  }
+  EXPECT_EQ(store->stats().damaged, 0u);
+  EXPECT_EQ(files_with(folder_.string(), "").size(), files);
+  EXPECT_EQ(restore(*store, text), text.size());
+  EXPECT_EQ(use_all(*store), texts_.size() + 1);
+  EXPECT_TRUE(store->verify(true)->damaged.empty());
+}
+
+TEST_F(StoreDamage, FilesOfANewerVersionAreLeftAlone) {
+  fill_folder();
+  keep_original();
+  for (const char* end : {".seg", ".fr", ".rp"}) {
+    fs::remove_all(folder_);
+    fs::copy(original_, folder_, fs::copy_options::recursive);
+    const fs::path newer = files_with(folder_.string(), end).front();
+    std::string bytes = read_file(newer);
+    bytes[8] = 2;
+    write_file(newer, bytes);
+    fs::remove(folder_ / "index.sqlite");
+    const size_t segments = files_with(folder_.string(), ".seg").size();
+    const size_t frontiers = files_with(folder_.string(), ".fr").size();
+    auto store = open();
+    use_all(*store);
+    EXPECT_EQ(read_file(newer), bytes);
+    // What it may need, and what may need it, is there as well.
+    EXPECT_EQ(files_with(folder_.string(), ".seg").size(), segments);
+    EXPECT_EQ(files_with(folder_.string(), ".fr").size(), frontiers);
+    EXPECT_EQ(store->stats().damaged, 0u);
+    expect_recovery(*store, end);
+  }
+}
+
+TEST_F(StoreDamage, WhatTheEngineRefusesForItsContentGoes) {
+  class Refusing : public FakeState {
+   public:
+    Refusing(std::vector<Token> tokens, ErrorCode code) : FakeState(std::move(tokens)), code_(code) {}
+    Result<void> add_frontier(std::span<const std::byte>) override { return Error{code_, "refused"}; }
+
+   private:
+    ErrorCode code_;
+  };
+  for (const bool bad : {false, true}) {
+    for (const ErrorCode code :
+         bad ? std::vector{ErrorCode::not_finite, ErrorCode::format, ErrorCode::invalid_argument}
+             : std::vector{ErrorCode::out_of_memory, ErrorCode::cancelled, ErrorCode::io}) {
+      fs::remove_all(folder_);
+      auto store = open();
+      write(*store, run(10));
+      write(*store, run(20));
+      Refusing sink(run(20), code);
+      const auto match = store->find({.tokens = run(20)});
+      ASSERT_TRUE(match);
+      EXPECT_EQ(store->read(*match, sink).error().code, code);
+      EXPECT_EQ(restore(*store, run(20)), bad ? 10u : 20u);
+    }
+  }
 }
 
 TEST_F(StoreDamage, WhatWasNotFinishedGoes) {

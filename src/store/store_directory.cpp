@@ -93,6 +93,7 @@ Result<void> StoreDirectory::open_index() {
 
 Result<void> StoreDirectory::use_current_index(Held held) {
   // Another process may have put a new one in its place, or somebody may have removed it.
+  if (unfinished_) return rebuild_index(held, "the index is not finished");
   const auto identity = identity_of(folder_.index_path());
   if (index_ && identity == std::pair(index_device_, index_inode_)) return {};
   if (!identity && index_) return rebuild_index(held, "the index is gone");
@@ -107,12 +108,17 @@ Result<void> StoreDirectory::rebuild_index(Held held, const std::string& reason)
     DS4_ASSIGN(lock, WriterLock::acquire(folder_.lock_path(), reader_patience));
     // Another process may have done it meanwhile.
     const auto identity = identity_of(folder_.index_path());
-    if (identity && identity != std::pair(index_device_, index_inode_) && open_index()) return {};
+    if (identity && identity != std::pair(index_device_, index_inode_) && open_index()) {
+      unfinished_ = false;
+      return {};
+    }
   }
+  unfinished_ = true;
   index_.reset();
   for (const char* end : {"", "-wal", "-shm", "-journal"}) unlink((folder_.index_path() + end).c_str());
   DS4_TRY(open_index());
   DS4_ASSIGN(const RecoveryReport report, recover(folder_, *index_));
+  unfinished_ = false;
   count([](StoreStats& stats) { ++stats.rebuilds; });
   log(fmt::format("KV disk cache: {}; made it again from {} files ({} were of no use)", reason,
                   report.adopted, report.removed));

@@ -64,6 +64,7 @@ struct DamagedFile {
   FileKind kind = FileKind::segment;
   std::string path;
   std::string reason;
+  bool unreadable = false;  // the system says so; the file may be sound, and is not dropped
 };
 
 struct VerifyReport {
@@ -172,6 +173,7 @@ class StoreDirectory {
   std::mutex index_mutex_;
   std::optional<StoreIndex> index_;
   uint64_t index_device_ = 0, index_inode_ = 0;
+  bool unfinished_ = false;  // it was to be made again, and some files could not be read
 
   std::mutex use_mutex_;
   std::map<Hash128, size_t> in_use_;

@@ -51,18 +51,25 @@ std::string_view suffix(FileKind kind) {
 
 constexpr std::string_view pin_suffix = ".pin";
 
-/// Calls `visit(name)` for every entry but those that begin with a dot.
-void for_each_entry(const std::string& path, const std::function<void(const std::string&)>& visit) {
+/// Calls `visit(name)` for every entry but those that begin with a dot. What is no folder has none.
+Result<void> for_each_entry(const std::string& path,
+                            const std::function<Result<void>(const std::string&)>& visit) {
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir(path.c_str()), closedir);
-  if (!folder) return;
-  // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody else reads this stream
-  while (const dirent* entry = readdir(folder.get())) {
-    if (entry->d_name[0] != '.') visit(entry->d_name);
+  if (!folder && (errno == ENOENT || errno == ENOTDIR)) return {};
+  if (!folder) return system_error("cannot read", path, errno);
+  while (true) {
+    errno = 0;
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody else reads this stream
+    const dirent* entry = readdir(folder.get());
+    if (entry == nullptr && errno != 0) return system_error("cannot read", path, errno);
+    if (entry == nullptr) return {};
+    if (entry->d_name[0] != '.') DS4_TRY(visit(entry->d_name));
   }
 }
 
-/// The size of a regular file; nothing for anything else.
+/// The size of a regular file; nothing for anything else, with `errno` 0 if that is known.
 std::optional<uint64_t> regular_size(const std::string& path) {
+  errno = 0;
   struct stat status{};
   if (lstat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
   return static_cast<uint64_t>(status.st_size);
@@ -74,13 +81,14 @@ Result<void> make_folder(const std::string& path) {
 }
 
 /// `visit` gets the names in the 256 folders of a kind.
-void for_each_file(const std::string& root, FileKind kind,
-                   const std::function<void(const std::string& folder, const std::string& name)>& visit) {
+Result<void> for_each_file(
+    const std::string& root, FileKind kind,
+    const std::function<Result<void>(const std::string& folder, const std::string& name)>& visit) {
   const std::string top = fmt::format("{}/{}", root, folder_name(kind));
-  for_each_entry(top, [&](const std::string& middle) {
-    if (middle.size() != 2) return;
+  return for_each_entry(top, [&](const std::string& middle) -> Result<void> {
+    if (middle.size() != 2) return {};
     const std::string folder = top + "/" + middle;
-    for_each_entry(folder, [&](const std::string& name) { visit(folder, name); });
+    return for_each_entry(folder, [&](const std::string& name) { return visit(folder, name); });
   });
 }
 
@@ -97,6 +105,10 @@ std::optional<Hash128> hash_in_name(const std::string& folder, std::string_view 
 Error system_error(const char* what, const std::string& path, int number) {
   const ErrorCode code = number == ENOENT ? ErrorCode::not_found : ErrorCode::io;
   return fail(code, "{} {}: {}", what, path, std::generic_category().message(number));
+}
+
+bool is_damage(const Error& error) {
+  return error.code == ErrorCode::format || error.code == ErrorCode::unsupported;
 }
 
 Descriptor::Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
@@ -116,10 +128,11 @@ Result<InputFile> InputFile::open(const std::string& path) {
   InputFile file;
   file.path = path;
   file.descriptor = Descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!file.descriptor.valid() && errno == ELOOP) return fail(ErrorCode::format, "{} is a link", path);
   if (!file.descriptor.valid()) return system_error("cannot open", path, errno);
   struct stat status{};
   if (fstat(file.descriptor.get(), &status) != 0) return system_error("cannot read", path, errno);
-  if (!S_ISREG(status.st_mode)) return fail(ErrorCode::io, "{} is not a regular file", path);
+  if (!S_ISREG(status.st_mode)) return fail(ErrorCode::format, "{} is not a regular file", path);
   file.bytes = static_cast<uint64_t>(status.st_size);
   return file;
 }
@@ -248,27 +261,37 @@ bool StoreFolder::remove(FileKind kind, const Hash128& name) const {
 Result<std::vector<StoreFolder::Found>> StoreFolder::scan() const {
   std::vector<Found> all;
   for (const FileKind kind : kinds) {
-    for_each_file(root_, kind, [&](const std::string& folder, const std::string& name) {
+    const auto note = [&](const std::string& folder, const std::string& name) -> Result<void> {
       const auto hash = hash_in_name(folder, name, suffix(kind));
-      const auto bytes = hash ? regular_size(fmt::format("{}/{}", folder, name)) : std::nullopt;
+      if (!hash) return {};
+      const std::string path = fmt::format("{}/{}", folder, name);
+      const auto bytes = regular_size(path);
       if (bytes) all.push_back({kind, *hash, *bytes});
-    });
+      if (!bytes && errno != 0 && errno != ENOENT) return system_error("cannot read", path, errno);
+      return {};
+    };
+    DS4_TRY(for_each_file(root_, kind, note));
   }
   return all;
 }
 
-std::vector<Hash128> StoreFolder::scan_pins() const {
+Result<std::vector<Hash128>> StoreFolder::scan_pins() const {
   std::vector<Hash128> pins;
-  for_each_file(root_, FileKind::frontier, [&](const std::string& folder, const std::string& name) {
+  const auto note = [&](const std::string& folder, const std::string& name) -> Result<void> {
     if (const auto hash = hash_in_name(folder, name, pin_suffix)) pins.push_back(*hash);
-  });
+    return {};
+  };
+  DS4_TRY(for_each_file(root_, FileKind::frontier, note));
   return pins;
 }
 
 void StoreFolder::remove_temporary() const {
   const std::string folder = root_ + "/tmp";
-  for_each_entry(folder,
-                 [&](const std::string& name) { unlink(fmt::format("{}/{}", folder, name).c_str()); });
+  // What stays is in nobody's way.
+  (void)for_each_entry(folder, [&](const std::string& name) -> Result<void> {
+    unlink(fmt::format("{}/{}", folder, name).c_str());
+    return {};
+  });
 }
 
 uint64_t StoreFolder::index_bytes() const {

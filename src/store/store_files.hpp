@@ -38,7 +38,7 @@ struct InputFile {
   std::string path;
   uint64_t bytes = 0;
 
-  /// Errors: not_found, io. A link or something that is no file is an io error.
+  /// Errors: not_found, io. A link or something that is no file is a format error.
   static Result<InputFile> open(const std::string& path);
   /// Fills `out`; a file that ends before is a format error.
   Result<void> read(uint64_t offset, std::span<std::byte> out) const;
@@ -70,6 +70,10 @@ Result<void> sync_folder(const std::string& path);
 
 /// Error: io, with what the system says about `errno`.
 Error system_error(const char* what, const std::string& path, int number);
+
+/// True for what lies in the file. Whatever else keeps a file from being read may be over in a moment, so
+/// the file stays.
+bool is_damage(const Error& error);
 
 /// Held by whoever writes, removes, or rebuilds the index; by one process at a time.
 class WriterLock {
@@ -107,9 +111,9 @@ class StoreFolder {
     Hash128 name;
     uint64_t bytes = 0;
   };
-  /// Every file with a name as ours have.
+  /// Every file with a name as ours have. Error: io, if a folder cannot be read to its end.
   Result<std::vector<Found>> scan() const;
-  std::vector<Hash128> scan_pins() const;
+  Result<std::vector<Hash128>> scan_pins() const;
   /// Files that a writer did not finish. Precondition: the writer's lock is held.
   void remove_temporary() const;
   /// The index with what belongs to it.

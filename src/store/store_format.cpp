@@ -136,6 +136,8 @@ Result<size_t> parse_preamble(FileKind kind, std::span<const std::byte> preamble
   }
   ByteReader reader(preamble.subspan(magic.size()));
   const auto found = reader.get<uint32_t>();
+  // Of a newer program, perhaps; nobody wrote a smaller one.
+  if (found > version) return fail(ErrorCode::unsupported, "version {} is not known", found);
   if (found != version) return fail(ErrorCode::format, "version {} is not known", found);
   const auto length = reader.get<uint32_t>();
   if (length < preamble_bytes + hash_bytes || length > most_header_bytes || length > file_bytes) {

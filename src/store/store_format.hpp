@@ -90,7 +90,8 @@ std::vector<std::byte> encode(const ReplyHeader& header);
 
 /// What stands at the beginning of every file: magic, version, length of the header.
 inline constexpr size_t preamble_bytes = 16;
-/// The length of the header, at most `file_bytes` and most_header_bytes. Error: format.
+/// The length of the header, at most `file_bytes` and most_header_bytes. Errors: format; unsupported, for the
+/// version of a newer program.
 Result<size_t> parse_preamble(FileKind kind, std::span<const std::byte> preamble, uint64_t file_bytes);
 
 /// `header` has the length that the preamble told. Error: format, with a sentence that names no file.

@@ -146,7 +146,7 @@ Result<void> StoreDirectory::check_file(FileKind kind, const Hash128& name, Veri
   }();
   // What another process has evicted meanwhile is not damaged.
   if (checked || checked.error().code == ErrorCode::not_found) return {};
-  report.damaged.push_back({kind, path, checked.error().message});
+  report.damaged.push_back({kind, path, checked.error().message, !is_damage(checked.error())});
   return {};
 }
 
@@ -167,7 +167,7 @@ Result<VerifyReport> StoreDirectory::verify(bool drop_damaged) {
   for (const auto& file : files) {
     const size_t before = report.damaged.size();
     DS4_TRY(check_file(file.kind, file.name, report));
-    if (!drop_damaged || report.damaged.size() == before) continue;
+    if (!drop_damaged || report.damaged.size() == before || report.damaged.back().unreadable) continue;
     const std::string& reason = report.damaged.back().reason;
     if (file.kind == FileKind::segment) drop_segment(file.name, reason);
     if (file.kind == FileKind::frontier) drop(file.name, reason);
