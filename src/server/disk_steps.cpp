@@ -45,7 +45,8 @@ void Scheduler::take_restored() {
 }
 
 void Scheduler::look_on_disk(Job& job) {
-  if (options_.disk == nullptr) return;
+  // What goes on from all of a conversation in memory is rarely longer on disk.
+  if (options_.disk == nullptr || job.lease.miss == Miss::none) return;
   const size_t in_memory = job.session().nearest_reachable(job.lease.reusable);
   job.look = options_.disk->look(job.prompt, job.lease.tokens, in_memory, options_.pool.context);
 }
