@@ -424,7 +424,7 @@ TEST_F(StoreDamage, WhatWasNotFinishedGoes) {
   fill_folder();
   keep_original();
   check("temporary files", false, [&] {
-    write_file(folder_ / "tmp" / "something.seg", "unfinished");
+    write_file(folder_ / "tmp" / (std::string(fingerprint_a) + ".seg"), "unfinished");
     open();
     EXPECT_TRUE(fs::is_empty(folder_ / "tmp"));
   });

@@ -6,8 +6,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -78,6 +80,42 @@ std::optional<uint64_t> regular_size(const std::string& path) {
 Result<void> make_folder(const std::string& path) {
   if (mkdir(path.c_str(), folder_mode) == 0 || errno == EEXIST) return {};
   return system_error("cannot create", path, errno);
+}
+
+/// Its permissions, if it is a folder that belongs to us and that only we can write to.
+Result<mode_t> check_own_folder(const std::string& path) {
+  struct stat status{};
+  if (lstat(path.c_str(), &status) != 0) return system_error("cannot read", path, errno);
+  if (!S_ISDIR(status.st_mode)) return fail(ErrorCode::invalid_argument, "{} is not a folder", path);
+  if (status.st_uid != geteuid()) {
+    return fail(ErrorCode::invalid_argument, "{} belongs to another user: it cannot hold a disk cache", path);
+  }
+  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    return fail(ErrorCode::invalid_argument,
+                "others can write to {}: it cannot hold a disk cache (chmod 700 makes it private)", path);
+  }
+  return status.st_mode & 07777;
+}
+
+/// The place of the cache: a folder of ours, or one that may become it.
+Result<void> check_root(const std::string& root) {
+  DS4_ASSIGN(const mode_t mode, check_own_folder(root));
+  struct stat status{};
+  const std::string segments = fmt::format("{}/{}", root, folder_name(FileKind::segment));
+  const bool ours = lstat(segments.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
+                    lstat((root + "/lock").c_str(), &status) == 0 && S_ISREG(status.st_mode);
+  if (!ours && lstat((root + "/index.sqlite").c_str(), &status) == 0) {
+    return fail(ErrorCode::invalid_argument, "{} holds the index.sqlite of something else than a disk cache",
+                root);
+  }
+  if ((mode & (S_IRWXG | S_IRWXO)) == 0) return {};
+  std::error_code problem;
+  if (!ours && !std::filesystem::is_empty(root, problem)) {
+    return fail(ErrorCode::invalid_argument,
+                "{} holds other files and others can read it: give the disk cache a folder of its own", root);
+  }
+  if (chmod(root.c_str(), folder_mode) != 0) return system_error("cannot make private", root, errno);
+  return {};
 }
 
 /// `visit` gets the names in the 256 folders of a kind.
@@ -217,10 +255,21 @@ Result<StoreFolder> StoreFolder::open(const std::string& root) {
   const std::filesystem::path path(root);
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), problem);
   DS4_TRY(make_folder(root));
-  for (const FileKind kind : kinds) DS4_TRY(make_folder(fmt::format("{}/{}", root, folder_name(kind))));
-  DS4_TRY(make_folder(root + "/tmp"));
-  DS4_TRY(sync_folder(root));
-  return StoreFolder(root);
+  const std::unique_ptr<char, void (*)(void*)> resolved(realpath(root.c_str(), nullptr), std::free);
+  if (!resolved) return system_error("cannot open", root, errno);
+  const std::string place = resolved.get();
+  DS4_TRY(check_root(place));
+  // The first to be there: a folder with a lock and segments is ours.
+  const std::string lock = place + "/lock";
+  const Descriptor made(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, file_mode));
+  if (!made.valid()) return system_error("cannot create", lock, errno);
+  for (const std::string_view name : {"segments", "frontiers", "replies", "tmp"}) {
+    const std::string folder = fmt::format("{}/{}", place, name);
+    DS4_TRY(make_folder(folder));
+    DS4_TRY(check_own_folder(folder));
+  }
+  DS4_TRY(sync_folder(place));
+  return StoreFolder(place);
 }
 
 std::string StoreFolder::folder_of(FileKind kind, const Hash128& name) const {
@@ -289,7 +338,11 @@ void StoreFolder::remove_temporary() const {
   const std::string folder = root_ + "/tmp";
   // What stays is in nobody's way.
   (void)for_each_entry(folder, [&](const std::string& name) -> Result<void> {
-    unlink(fmt::format("{}/{}", folder, name).c_str());
+    const bool ours = std::any_of(kinds.begin(), kinds.end(), [&](FileKind kind) {
+      return name.ends_with(suffix(kind)) &&
+             Hash128::from_hex(std::string_view(name).substr(0, name.size() - suffix(kind).size()));
+    });
+    if (ours) unlink(fmt::format("{}/{}", folder, name).c_str());
     return {};
   });
 }

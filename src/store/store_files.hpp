@@ -89,7 +89,9 @@ class WriterLock {
 /// The folder of a store.
 class StoreFolder {
  public:
-  /// Creates what is missing, 0700.
+  /// Creates what is missing, 0700. Errors: io; invalid_argument for a folder that is not only ours: of
+  /// somebody else, one that others can write to, or can read and that holds something else, or one with
+  /// another program's index.sqlite. A link to the folder itself is followed.
   static Result<StoreFolder> open(const std::string& root);
 
   const std::string& root() const { return root_; }
@@ -114,7 +116,7 @@ class StoreFolder {
   /// Every file with a name as ours have. Error: io, if a folder cannot be read to its end.
   Result<std::vector<Found>> scan() const;
   Result<std::vector<Hash128>> scan_pins() const;
-  /// Files that a writer did not finish. Precondition: the writer's lock is held.
+  /// Files that a writer did not finish, and nothing else. Precondition: the writer's lock is held.
   void remove_temporary() const;
   /// The index with what belongs to it.
   uint64_t index_bytes() const;
