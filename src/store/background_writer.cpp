@@ -1,10 +1,25 @@
 #include "store/background_writer.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <string_view>
 #include <utility>
 
 namespace ds4::store {
+namespace {
+
+/// Even the words of an error need memory; the thread goes on without.
+template <class Work>
+bool succeeds(const Work& work) {
+  try {
+    work();
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+}  // namespace
 
 BackgroundWriter::BackgroundWriter(StateStore& store, BackgroundWriterOptions options)
     : store_(store), options_(std::move(options)), thread_([this] { run(); }) {}
@@ -17,32 +32,71 @@ BackgroundWriter::~BackgroundWriter() {
     replies_.clear();
   }
   work_.notify_all();
+  room_.notify_all();
   thread_.join();
 }
 
-bool BackgroundWriter::post(StateJob job) {
-  const std::lock_guard lock(mutex_);
-  if (stopping_) return false;
-  const auto waiting = std::find_if(states_.begin(), states_.end(), [&](const StateJob& other) {
+BackgroundWriter::States::iterator BackgroundWriter::replaced_by(const StateJob& job) {
+  return std::find_if(states_.begin(), states_.end(), [&](const StateJob& other) {
     return !job.lineage.empty() && other.lineage == job.lineage && !other.info.anchor && !job.info.anchor;
   });
+}
+
+BackgroundWriter::States::iterator BackgroundWriter::least_needed() {
+  return std::find_if(states_.begin(), states_.end(),
+                      [](const StateJob& other) { return !other.info.forced; });
+}
+
+bool BackgroundWriter::post_locked(StateJob job, StateJob& given_up) {
+  if (stopping_) return false;
+  const auto waiting = replaced_by(job);
   if (waiting != states_.end()) {
     job.info.forced = job.info.forced || waiting->info.forced;
+    given_up = std::move(*waiting);
     states_.erase(waiting);
     ++replaced_;
   }
   states_.push_back(std::move(job));
   bool taken = true;
   if (states_.size() > options_.most_states) {
-    auto victim = std::find_if(states_.begin(), states_.end(),
-                               [](const StateJob& other) { return !other.info.forced; });
+    auto victim = least_needed();
     if (victim == states_.end()) victim = states_.end() - 1;
     taken = victim != states_.end() - 1;
+    given_up = std::move(*victim);
     states_.erase(victim);
     ++dropped_;
   }
   work_.notify_one();
   return taken;
+}
+
+bool BackgroundWriter::post(StateJob job) {
+  StateJob given_up;  // may free much memory: not under the lock
+  const std::lock_guard lock(mutex_);
+  return post_locked(std::move(job), given_up);
+}
+
+bool BackgroundWriter::post_waiting(StateJob job, std::chrono::steady_clock::time_point deadline) {
+  StateJob given_up;
+  std::unique_lock lock(mutex_);
+  room_.wait_until(lock, deadline, [&] {
+    return stopping_ || states_.size() < options_.most_states || replaced_by(job) != states_.end();
+  });
+  return post_locked(std::move(job), given_up);
+}
+
+bool BackgroundWriter::give_up_oldest() {
+  StateJob given_up;
+  const std::lock_guard lock(mutex_);
+  if (states_.empty()) return false;
+  auto victim = least_needed();
+  if (victim == states_.end()) victim = states_.begin();
+  given_up = std::move(*victim);
+  states_.erase(victim);
+  ++dropped_;
+  room_.notify_all();
+  if (!busy_ && states_.empty() && replies_.empty()) idle_.notify_all();
+  return true;
 }
 
 bool BackgroundWriter::post(ReplyJob job) {
@@ -53,17 +107,6 @@ bool BackgroundWriter::post(ReplyJob job) {
   }
   replies_.push_back(std::move(job));
   work_.notify_one();
-  return true;
-}
-
-bool BackgroundWriter::give_up_oldest() {
-  StateJob oldest;  // its memory is freed without the lock
-  const std::lock_guard lock(mutex_);
-  if (states_.empty()) return false;
-  oldest = std::move(states_.front());
-  states_.pop_front();
-  ++dropped_;
-  if (!busy_ && states_.empty() && replies_.empty()) idle_.notify_all();
   return true;
 }
 
@@ -83,23 +126,30 @@ void BackgroundWriter::run() {
     work_.wait(lock, [&] { return stopping_ || !states_.empty() || !replies_.empty(); });
     if (stopping_) return;
     busy_ = true;
+    bool done = true;
     // Replies are small, and the next turn asks for them first.
     if (!replies_.empty()) {
       const ReplyJob job = std::move(replies_.front());
       replies_.pop_front();
       lock.unlock();
-      const std::vector<std::string_view> keys(job.keys.begin(), job.keys.end());
-      (void)store_.put_reply(keys, job.bytes);
+      done = succeeds([&] {
+        const std::vector<std::string_view> keys(job.keys.begin(), job.keys.end());
+        (void)store_.put_reply(keys, job.bytes);
+      });
       lock.lock();
     } else {
       StateJob job = std::move(states_.front());
       states_.pop_front();
+      room_.notify_all();
       lock.unlock();
-      const auto result = store_.write(*job.source, job.info);
-      if (options_.on_written) options_.on_written(job, result);
+      done = succeeds([&] {
+        const auto result = store_.write(*job.source, job.info);
+        if (options_.on_written) options_.on_written(job, result);
+      });
       job.source.reset();  // may free much memory: not under the lock
       lock.lock();
     }
+    if (!done) ++dropped_;
     busy_ = false;
     if (states_.empty() && replies_.empty()) idle_.notify_all();
   }

@@ -4,6 +4,8 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <new>
+#include <thread>
 
 #include "store/store_fixture.hpp"
 
@@ -138,6 +140,70 @@ TEST_F(BackgroundWriterTest, TellsHowItWent) {
     EXPECT_TRUE(writer.drain(10s));
   }
   EXPECT_EQ(told, (std::vector<std::string>{"a ok", "b failed"}));
+}
+
+TEST_F(BackgroundWriterTest, TheLastStatesWaitForRoom) {
+  auto store = open();
+  SlowState::Gate gate;
+  BackgroundWriter writer(*store, {.most_states = 2});
+  writer.post({"z", std::make_shared<SlowState>(run(8, 900), gate), {}});
+  gate.wait_until_reached();
+  const auto soon = [] { return std::chrono::steady_clock::now() + 10ms; };
+  EXPECT_TRUE(writer.post_waiting(job("a", run(10), {.forced = true}), soon()));
+  EXPECT_TRUE(writer.post_waiting(job("b", run(10, 100), {.forced = true}), soon()));
+  EXPECT_TRUE(writer.post_waiting(job("b", run(12, 100), {.forced = true}), soon())) << "in place of b";
+  EXPECT_FALSE(writer.post_waiting(job("c", run(10, 200), {.forced = true}), soon()));
+  EXPECT_EQ(writer.counts().dropped, 1u);
+  std::thread release([&] {
+    std::this_thread::sleep_for(30ms);
+    gate.let_go();
+  });
+  for (Token i = 0; i < 20; ++i) {
+    const auto later = std::chrono::steady_clock::now() + 20s;
+    EXPECT_TRUE(
+        writer.post_waiting(job(std::to_string(i), run(10, 1000 + 100 * i), {.forced = true}), later));
+  }
+  release.join();
+  EXPECT_TRUE(writer.drain(10s));
+  EXPECT_EQ(writer.counts().dropped, 1u);
+  EXPECT_EQ(store->stats().entries, 23u);
+}
+
+TEST_F(BackgroundWriterTest, WaitingStatesCanBeGivenUpForTheirMemory) {
+  auto store = open();
+  SlowState::Gate gate;
+  BackgroundWriter writer(*store);
+  writer.post({"z", std::make_shared<SlowState>(run(8, 900), gate), {}});
+  gate.wait_until_reached();
+  EXPECT_FALSE(writer.give_up_oldest()) << "the one at work does not wait";
+  const auto forced = std::make_shared<FakeState>(run(10));
+  const auto first = std::make_shared<FakeState>(run(10, 100)),
+             second = std::make_shared<FakeState>(run(10, 200));
+  writer.post({"a", forced, {.forced = true}});
+  writer.post({"b", first, {}});
+  writer.post({"c", second, {}});
+  EXPECT_TRUE(writer.give_up_oldest());
+  EXPECT_EQ(first.use_count(), 1);
+  EXPECT_EQ(second.use_count(), 2);
+  EXPECT_TRUE(writer.give_up_oldest());
+  EXPECT_TRUE(writer.give_up_oldest());
+  EXPECT_EQ(forced.use_count(), 1);
+  EXPECT_FALSE(writer.give_up_oldest());
+  EXPECT_EQ(writer.counts().dropped, 3u);
+  gate.let_go();
+  EXPECT_TRUE(writer.drain(10s));
+}
+
+TEST_F(BackgroundWriterTest, GoesOnWithoutMemory) {
+  auto store = open();
+  BackgroundWriter writer(*store, {.on_written = [](const StateJob& job, const Result<WriteReport>&) {
+    if (job.lineage == "a") throw std::bad_alloc();
+  }});
+  writer.post(job("a", run(10)));
+  writer.post(job("b", run(10, 500)));
+  EXPECT_TRUE(writer.drain(10s));
+  EXPECT_EQ(writer.counts().dropped, 1u);
+  EXPECT_EQ(restore(*store, run(10, 500)), 10u);
 }
 
 TEST_F(BackgroundWriterTest, EndsWithWorkLeft) {

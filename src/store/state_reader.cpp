@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/error.hpp"
+#include "base/out_of_memory.hpp"
 #include "store/store_format.hpp"
 
 namespace ds4::store {
@@ -73,9 +74,9 @@ class SegmentReader {
   void fill(Piece& piece) {
     piece.blocks = 0;
     piece.failure.reset();
-    const auto done = read_next(piece);
-    if (!done) piece.failure = ReadFailure{done.error(), segment_, false};
+    auto done = catch_bad_alloc("a state from disk", [&] { return read_next(piece); });
     piece.last = !done || segment_ == plan_.segments.size();
+    if (!done) piece.failure = ReadFailure{std::move(done).error(), segment_, false};
   }
 
  private:
@@ -142,6 +143,23 @@ class SegmentReader {
   uint64_t payload_begin_ = 0;
 };
 
+/// Ends the reading thread, also when `use` throws.
+class JoinedReader {
+ public:
+  JoinedReader(PieceExchange& exchange, std::thread thread)
+      : exchange_(exchange), thread_(std::move(thread)) {}
+  JoinedReader(const JoinedReader&) = delete;
+  JoinedReader& operator=(const JoinedReader&) = delete;
+  ~JoinedReader() {
+    exchange_.stop();
+    thread_.join();
+  }
+
+ private:
+  PieceExchange& exchange_;
+  std::thread thread_;
+};
+
 }  // namespace
 
 std::optional<ReadFailure> read_blocks(const ReadPlan& plan,
@@ -163,6 +181,7 @@ std::optional<ReadFailure> read_blocks(const ReadPlan& plan,
   } catch (const std::system_error&) {
     return ReadFailure{fail(ErrorCode::out_of_memory, "no thread to read a state from disk"), 0, true};
   }
+  const JoinedReader joined(exchange, std::move(ahead));
   std::optional<ReadFailure> failure;
   while (true) {
     Piece& piece = exchange.to_use();
@@ -175,8 +194,6 @@ std::optional<ReadFailure> read_blocks(const ReadPlan& plan,
     if (failure || piece.last) break;
     exchange.used();
   }
-  exchange.stop();
-  ahead.join();
   return failure;
 }
 
