@@ -25,6 +25,7 @@ Error error_of(sqlite3* database, int code) {
     case SQLITE_CANTOPEN:
     case SQLITE_PERM:
     case SQLITE_INTERRUPT:
+    case SQLITE_PROTOCOL:  // too many at once for the locks of the journal
       return fail(ErrorCode::io, "the index cannot be used: {}", text);
     default:
       // Also SQLITE_READONLY: another file is in its place, or its header says so.

@@ -142,6 +142,15 @@ class StateStore : public StoreDirectory {
   Result<SegmentHeader> write_segment(const StateSource& source, const Chain& chain, size_t first,
                                       size_t last);
   Result<FrontierHeader> write_frontier(const StateSource& source, const Chain& chain, const WriteInfo& info);
+  /// Those of one write that have their names.
+  struct NewFiles {
+    std::vector<SegmentHeader> segments;
+    std::optional<FrontierHeader> frontier;
+  };
+  Result<void> write_files(const StateSource& source, const Chain& chain, const WriteInfo& info,
+                           size_t known_blocks, NewFiles& files);
+  /// Files that are not in the index would count for nobody.
+  void remove_unindexed(const NewFiles& files);
   Result<void> index_new(const std::vector<SegmentHeader>& segments, const FrontierHeader& frontier,
                          const Chain& chain, std::span<const Token> tokens);
   Result<WriteReport> write_locked(const StateSource& source, const WriteInfo& info);

@@ -269,6 +269,7 @@ TEST_F(StoreTest, ErrorsOfTheEngineDoNotHarmTheFiles) {
   };
   auto store = open();
   EXPECT_EQ(store->write(Failing(run(40)), {}).error().code, ErrorCode::no_state);
+  EXPECT_TRUE(files_with(folder_.string(), ".seg").empty()) << "what nothing counts is removed";
   EXPECT_EQ(store->stats().entries, 0u);
   write(*store, run(40));
   Failing sink(run(40));
@@ -295,6 +296,7 @@ TEST_F(StoreTest, AFullDiskIsOneLine) {
   std::signal(SIGXFSZ, handler);
   EXPECT_EQ(log_.size(), 1u);
   EXPECT_EQ(store->stats().write_failures, 19u);
+  EXPECT_EQ(files_with(folder_.string(), ".seg").size(), 1u);
   EXPECT_TRUE(std::filesystem::is_empty(folder_ / "tmp"));
   EXPECT_EQ(restore(*store, run(10)), 10u);
   write(*store, run(20));

@@ -16,6 +16,13 @@ constexpr uint64_t segment_row_bytes = 1024;
 constexpr uint64_t frontier_row_bytes = 4096;
 constexpr uint64_t border_row_bytes = 160;
 
+/// What is written builds on this block. That it was dropped meanwhile is no damage of the index.
+Result<void> check_is_there(StoreIndex& index, const Hash128& hash) {
+  DS4_ASSIGN(const auto place, index.find_block(hash));
+  if (!place) return fail(ErrorCode::io, "the state that this one continues has been dropped meanwhile");
+  return {};
+}
+
 }  // namespace
 
 Result<WriteReport> StateStore::write(const StateSource& source, const WriteInfo& info) {
@@ -99,33 +106,65 @@ Result<WriteReport> StateStore::write_locked(const StateSource& source, const Wr
   KeySet protected_keys(info.protect.begin(), info.protect.end());
   DS4_TRY(make_room(total.value_or(UINT64_MAX), protected_keys, known.last_segment));
 
-  std::vector<SegmentHeader> segments;
-  for (size_t first = known.blocks; first < chain.blocks();) {
-    const size_t range_end = (first / blocks_per_segment + 1) * blocks_per_segment;
-    const size_t last = std::min(range_end, chain.blocks());
-    DS4_ASSIGN(SegmentHeader segment, write_segment(source, chain, first, last));
+  NewFiles files;
+  const auto written = catch_bad_alloc("writing a state to disk",
+                                       [&] { return write_files(source, chain, info, known.blocks, files); });
+  if (!written) {
+    remove_unindexed(files);
+    return written.error();
+  }
+  for (const SegmentHeader& segment : files.segments) {
     report.bytes_written += segment.file_bytes();
     report.blocks_written += segment.blocks();
-    segments.push_back(std::move(segment));
-    first = last;
   }
-  DS4_ASSIGN(const FrontierHeader frontier, write_frontier(source, chain, info));
-  report.bytes_written += frontier.file_bytes();
-  // Names first: whoever finds an entry in the index finds its files, also after a power failure.
-  std::set<std::string> folders;
-  for (const SegmentHeader& segment : segments) {
-    if (folders.insert(segment.name().hex().substr(0, 2)).second) {
-      DS4_TRY(folder_.sync_folder_of(FileKind::segment, segment.name()));
-    }
-  }
-  DS4_TRY(folder_.sync_folder_of(FileKind::frontier, frontier.name()));
-  DS4_TRY(index_new(segments, frontier, chain, tokens));
+  report.bytes_written += files.frontier->file_bytes();
   protected_keys.insert(chain.key());
   if (const auto thinned = thin(chain.key(), protected_keys); !thinned) {
     log_rarely("thin", fmt::format("KV disk cache: {}", thinned.error().message));
   }
   report.outcome = WriteReport::Outcome::written;
   return report;
+}
+
+Result<void> StateStore::write_files(const StateSource& source, const Chain& chain, const WriteInfo& info,
+                                     size_t known_blocks, NewFiles& files) {
+  for (size_t first = known_blocks; first < chain.blocks();) {
+    const size_t range_end = (first / blocks_per_segment + 1) * blocks_per_segment;
+    const size_t last = std::min(range_end, chain.blocks());
+    DS4_ASSIGN(SegmentHeader segment, write_segment(source, chain, first, last));
+    files.segments.push_back(std::move(segment));
+    first = last;
+  }
+  DS4_ASSIGN(files.frontier, write_frontier(source, chain, info));
+  // Names first: whoever finds an entry in the index finds its files, also after a power failure.
+  std::set<std::string> folders;
+  for (const SegmentHeader& segment : files.segments) {
+    if (folders.insert(segment.name().hex().substr(0, 2)).second) {
+      DS4_TRY(folder_.sync_folder_of(FileKind::segment, segment.name()));
+    }
+  }
+  DS4_TRY(folder_.sync_folder_of(FileKind::frontier, files.frontier->name()));
+  return index_new(files.segments, *files.frontier, chain, source.tokens());
+}
+
+void StateStore::remove_unindexed(const NewFiles& files) {
+  FileList gone;
+  const auto work = [&](StoreIndex& index) -> Result<void> {
+    gone.clear();
+    for (const SegmentHeader& segment : files.segments) {
+      DS4_ASSIGN(const auto place, index.find_block(segment.chain().back()));
+      std::optional<SegmentRow> row;
+      if (place) {
+        DS4_ASSIGN(row, index.segment(place->segment));
+      }
+      if (!row || row->name != segment.name()) gone.push_back({FileKind::segment, segment.name(), 0});
+    }
+    if (!files.frontier) return {};
+    DS4_ASSIGN(const auto frontier, index.frontier(files.frontier->name()));
+    if (!frontier) gone.push_back({FileKind::frontier, files.frontier->name(), 0});
+    return {};
+  };
+  if (with_index(Held::writer_lock, work)) unlink_all(gone);
 }
 
 Result<SegmentHeader> StateStore::write_segment(const StateSource& source, const Chain& chain, size_t first,
@@ -202,8 +241,10 @@ Result<void> StateStore::index_new(const std::vector<SegmentHeader>& segments, c
     for (const SegmentHeader& segment : segments) {
       DS4_ASSIGN(const auto there, index.find_block(segment.chain().back()));
       if (there) continue;
+      if (segment.first_block > 0) DS4_TRY(check_is_there(index, segment.parent));
       DS4_TRY(index.add_segment(segment, segment.file_bytes()));
     }
+    if (chain.blocks() > 0) DS4_TRY(check_is_there(index, frontier.base));
     DS4_TRY(insert_frontier(index, frontier, frontier.file_bytes(), false, hashes, tokens));
     return transaction.commit();
   };
@@ -271,14 +312,14 @@ Result<void> StateStore::put_reply(std::span<const std::string_view> keys, std::
     const auto select = [&](StoreIndex& index) -> Result<void> {
       oldest.clear();
       known = false;
+      DS4_ASSIGN(const auto there, index.find_reply(header.keys.front()));
+      known = there && there->name == name;
+      DS4_ASSIGN(const auto totals, index.totals());
+      uint64_t total = totals.reply_bytes + header.file_bytes();
+      if (known || total <= limit) return {};
       DS4_ASSIGN(const auto rows, index.replies());
-      uint64_t total = header.file_bytes();
       for (const ReplyRow& row : rows) {
-        total += row.file_bytes;
-        known = known || row.name == name;
-      }
-      for (const ReplyRow& row : rows) {
-        if (known || total <= limit) break;
+        if (total <= limit) break;
         oldest.push_back(row);
         total -= row.file_bytes;
       }
@@ -302,8 +343,14 @@ Result<void> StateStore::put_reply(std::span<const std::string_view> keys, std::
     DS4_TRY(file.write(0, encode(header)));
     DS4_TRY(file.write(header.header_bytes(), bytes));
     DS4_TRY(folder_.commit(file, FileKind::reply, name));
-    DS4_TRY(folder_.sync_folder_of(FileKind::reply, name));
-    return with_index(Held::writer_lock, add);
+    auto done = folder_.sync_folder_of(FileKind::reply, name);
+    if (done) done = with_index(Held::writer_lock, add);
+    if (!done) {
+      const auto row = with_index(Held::writer_lock,
+                                  [&](StoreIndex& index) { return index.find_reply(header.keys.front()); });
+      if (row && (!*row || (*row)->name != name)) unlink_all({{FileKind::reply, name, 0}});
+    }
+    return done;
   });
 }
 

@@ -21,6 +21,8 @@ constexpr int64_t log_interval_s = 60;
 constexpr uint64_t most_slack_bytes = uint64_t{1} << 20;
 // A reader does not wait for a writer; without an index it finds nothing.
 constexpr std::chrono::milliseconds reader_patience{100};
+// What is damaged goes while nobody writes what continues it; a writer that hangs does not keep it.
+constexpr std::chrono::milliseconds drop_patience{2000};
 
 std::optional<std::pair<uint64_t, uint64_t>> identity_of(const std::string& path) {
   struct stat status{};
@@ -81,6 +83,13 @@ Result<StoreDirectory::WriterGuard> StoreDirectory::lock_for_writing() {
   return WriterGuard{std::move(thread), std::move(process)};
 }
 
+Result<StoreDirectory::WriterGuard> StoreDirectory::lock_for_writing(std::chrono::milliseconds patience) {
+  std::unique_lock thread(writer_mutex_, patience);
+  if (!thread) return fail(ErrorCode::io, "this program has been writing for too long");
+  DS4_ASSIGN(WriterLock process, WriterLock::acquire(folder_.lock_path(), patience));
+  return WriterGuard{std::move(thread), std::move(process)};
+}
+
 Result<void> StoreDirectory::open_index() {
   index_.reset();
   DS4_ASSIGN(StoreIndex index, StoreIndex::open(folder_.index_path()));
@@ -106,12 +115,11 @@ Result<void> StoreDirectory::rebuild_index(Held held, const std::string& reason)
   std::optional<WriterLock> lock;
   if (held == Held::nothing) {
     DS4_ASSIGN(lock, WriterLock::acquire(folder_.lock_path(), reader_patience));
-    // Another process may have done it meanwhile.
-    const auto identity = identity_of(folder_.index_path());
-    if (identity && identity != std::pair(index_device_, index_inode_) && open_index()) {
-      unfinished_ = false;
-      return {};
-    }
+  }
+  // Another process may have done it meanwhile.
+  const auto identity = identity_of(folder_.index_path());
+  if (!unfinished_ && identity && identity != std::pair(index_device_, index_inode_) && open_index()) {
+    return {};
   }
   unfinished_ = true;
   index_.reset();
@@ -196,7 +204,9 @@ void StoreDirectory::unlink_all(const FileList& files) {
 
 void StoreDirectory::drop(const Hash128& key, std::string_view reason) {
   FileList files;
-  const auto done = with_index(Held::nothing, [&](StoreIndex& index) -> Result<void> {
+  const auto guard = lock_for_writing(drop_patience);
+  const Held held = guard ? Held::writer_lock : Held::nothing;
+  const auto done = with_index(held, [&](StoreIndex& index) -> Result<void> {
     files.clear();
     DS4_ASSIGN(Transaction transaction, Transaction::begin(index.database()));
     DS4_ASSIGN(const auto row, index.frontier(key));
@@ -212,7 +222,9 @@ void StoreDirectory::drop(const Hash128& key, std::string_view reason) {
 
 void StoreDirectory::drop_segment(const Hash128& name, std::string_view reason) {
   FileList files;
-  const auto done = with_index(Held::nothing, [&](StoreIndex& index) -> Result<void> {
+  const auto guard = lock_for_writing(drop_patience);
+  const Held held = guard ? Held::writer_lock : Held::nothing;
+  const auto done = with_index(held, [&](StoreIndex& index) -> Result<void> {
     files.clear();
     DS4_ASSIGN(Transaction transaction, Transaction::begin(index.database()));
     DS4_ASSIGN(const auto segments, index.segments());
@@ -233,7 +245,9 @@ void StoreDirectory::drop_segment(const Hash128& name, std::string_view reason) 
 }
 
 void StoreDirectory::drop_reply(const Hash128& name, std::string_view reason) {
-  const auto done = with_index(Held::nothing, [&](StoreIndex& index) -> Result<void> {
+  const auto guard = lock_for_writing(drop_patience);
+  const Held held = guard ? Held::writer_lock : Held::nothing;
+  const auto done = with_index(held, [&](StoreIndex& index) -> Result<void> {
     DS4_ASSIGN(const auto replies, index.replies());
     for (const ReplyRow& row : replies) {
       if (row.name == name) DS4_TRY(index.remove_reply(row.id));

@@ -114,10 +114,12 @@ class StoreDirectory {
 
   /// Who holds one is the only writer of all processes.
   struct WriterGuard {
-    std::unique_lock<std::mutex> thread;
+    std::unique_lock<std::timed_mutex> thread;
     WriterLock process;
   };
   Result<WriterGuard> lock_for_writing();
+  /// Waits at most so long for other threads, and as long for other processes.
+  Result<WriterGuard> lock_for_writing(std::chrono::milliseconds patience);
 
   enum class Held { nothing, writer_lock };
   /// `work(index)` under the lock of the index; once more on a new index if the present one is damaged.
@@ -169,7 +171,7 @@ class StoreDirectory {
   Result<void> check_file(FileKind kind, const Hash128& name, VerifyReport& report);
   Result<void> check_payload(const InputFile& file, FileKind kind, std::span<const std::byte> header);
 
-  std::mutex writer_mutex_;
+  std::timed_mutex writer_mutex_;
   std::mutex index_mutex_;
   std::optional<StoreIndex> index_;
   uint64_t index_device_ = 0, index_inode_ = 0;
