@@ -206,6 +206,32 @@ TEST_F(BackgroundWriterTest, GoesOnWithoutMemory) {
   EXPECT_EQ(restore(*store, run(10, 500)), 10u);
 }
 
+// What is written meanwhile continues it, and would find nothing to build on.
+TEST_F(BackgroundWriterTest, WhatIsDamagedGoesBetweenWrites) {
+  auto store = open();
+  write(*store, run(8));
+  const auto file = files_with(folder_.string(), ".seg").front();
+  std::string bytes = read_file(file);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  write_file(file, bytes);
+  SlowState::Gate gate;
+  BackgroundWriter writer(*store);
+  writer.post({"z", std::make_shared<SlowState>(run(30), gate), {}});
+  gate.wait_until_reached();
+  std::thread release([&] {
+    std::this_thread::sleep_for(50ms);
+    gate.let_go();
+  });
+  EXPECT_EQ(store->verify(true)->damaged.size(), 1u);
+  release.join();
+  EXPECT_TRUE(writer.drain(10s));
+  const StoreStats stats = store->stats();
+  EXPECT_EQ(stats.writes, 2u);
+  EXPECT_EQ(stats.write_failures, 0u);
+  EXPECT_EQ(stats.rebuilds, 0u);
+  EXPECT_EQ(stats.entries, 0u) << "it goes with what builds on it";
+}
+
 TEST_F(BackgroundWriterTest, EndsWithWorkLeft) {
   auto store = open();
   {
