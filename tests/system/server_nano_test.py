@@ -14,8 +14,8 @@ SYSTEM = "You are a helpful assistant"
 WEATHER = function("get_weather", city={"type": "string"})
 
 # Around the window of 128, the ratios of compression and the chunk of a prompt; all ways of arriving at them.
-LENGTHS = (5, 32, 127, 128, 129, 130, 256, 257, 511, 513, 2047, 2049)
-LONG_LENGTHS = (4096, 4097)
+LENGTHS = (5, 31, 32, 33, 127, 128, 129, 130, 255, 256, 257, 511, 512, 513, 2047, 2048, 2049)
+LONG_LENGTHS = (4095, 4096, 4097)
 
 
 def command_line(question, *arguments):
@@ -144,7 +144,8 @@ class LiveEqualsCold(Numbers):
                 cold = fresh(question)
                 self.assertEqual(scored(self.server, question), cold, "first")
                 self.assertEqual(scored(self.server, question), cold, "repeated")
-        self.check(question + [("assistant", "I see."), ("user", "What is the capital of Japan?")], "appended")
+                self.check(question + [("assistant", "I see."), ("user", "What is the capital of Japan?")], "appended")
+                self.assertEqual(scored(self.server, question), cold, "rewound")
 
     def test_conversations_beside_each_other(self):
         questions = [[("user", self.prompt(length, seed=1))] for length in (126, 130, 257, 700)]
