@@ -12,10 +12,10 @@
 namespace ds4::server {
 namespace {
 
-// A session this many times longer than a prompt is not given up for it, unless nobody has used it for long.
+// A session this many times longer than a prompt is not given up to keep it: never if the prompt is short,
+// else not unless nobody has used the session for long.
 constexpr size_t displace_factor = 4;
 constexpr size_t displace_tokens = 4096;
-constexpr std::chrono::minutes displace_after{10};
 
 size_t common_size(const auto& a, const auto& b) {
   return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
@@ -202,13 +202,15 @@ bool SessionPool::over_limits() const {
   return sessions_.size() > limits_.sessions || (limits_.bytes > 0 && state_bytes() > limits_.bytes);
 }
 
-std::shared_ptr<ResidentSession> SessionPool::find_idle(size_t tokens, const ResidentSession* except) const {
+std::shared_ptr<ResidentSession> SessionPool::find_idle(size_t tokens,
+                                                        std::chrono::steady_clock::duration protected_for,
+                                                        const ResidentSession* except) const {
   const size_t largest =
       tokens > SIZE_MAX / displace_factor ? SIZE_MAX : std::max(displace_tokens, tokens * displace_factor);
   const auto now = std::chrono::steady_clock::now();
   std::shared_ptr<ResidentSession> oldest;
   for (const auto& resident : sessions_) {
-    const bool protect = resident->session().position() > largest && now - resident->used_at < displace_after;
+    const bool protect = resident->session().position() > largest && now - resident->used_at < protected_for;
     if (resident->busy || protect || resident.get() == except) continue;
     if (oldest == nullptr || resident->last_use < oldest->last_use) oldest = resident;
   }
@@ -230,7 +232,7 @@ void SessionPool::evict(const std::shared_ptr<ResidentSession>& resident) {
 }
 
 bool SessionPool::give_up_one(size_t tokens, bool side, const ResidentSession* except) {
-  const auto victim = find_idle(side ? tokens : SIZE_MAX, except);
+  const auto victim = find_idle(side ? tokens : SIZE_MAX, limits_.displace_after, except);
   if (victim == nullptr) return false;
   evict(victim);
   return true;
@@ -245,8 +247,10 @@ void SessionPool::trim() {
 }
 
 void SessionPool::make_room(size_t tokens) {
+  using Duration = std::chrono::steady_clock::duration;
+  const Duration protected_for = tokens <= displace_tokens ? Duration::max() : limits_.displace_after;
   while (over_limits()) {
-    const auto victim = find_idle(tokens);
+    const auto victim = find_idle(tokens, protected_for, nullptr);
     if (victim == nullptr) return;
     if (on_evict_) on_evict_(*victim);
     evict(victim);

@@ -59,9 +59,10 @@ class ResidentSession {
 };
 
 struct PoolLimits {
-  uint64_t context = 32768;  // tokens per session
-  size_t sessions = 8;       // kept between requests
-  size_t bytes = 0;          // of their states; 0: no limit
+  uint64_t context = 32768;                  // tokens per session
+  size_t sessions = 8;                       // kept between requests
+  size_t bytes = 0;                          // of their states; 0: no limit
+  std::chrono::seconds displace_after{600};  // unused, a long conversation may make room for a shorter one
 };
 
 /// Why a request could not continue everything of the session nearest to it.
@@ -124,11 +125,13 @@ class SessionPool {
                                                 bool side);
   void use(ResidentSession& resident);
   /// Forgets idle sessions, the least recently used first, until the limits hold; none much longer than
-  /// `tokens` that were used lately. So a short request beside long conversations exceeds the limits while
+  /// `tokens` that are protected. So a short request beside long conversations exceeds the limits while
   /// it runs, and is forgotten itself.
   void make_room(size_t tokens);
-  /// The least recently used of the idle sessions, none much longer than `tokens`; null if there is none.
-  std::shared_ptr<ResidentSession> find_idle(size_t tokens, const ResidentSession* except = nullptr) const;
+  /// The least recently used of the idle sessions, none much longer than `tokens` that was used within
+  /// `protected_for`; null if there is none.
+  std::shared_ptr<ResidentSession> find_idle(size_t tokens, std::chrono::steady_clock::duration protected_for,
+                                             const ResidentSession* except) const;
   void evict(const std::shared_ptr<ResidentSession>& resident);
   bool over_limits() const;
 

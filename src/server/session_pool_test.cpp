@@ -167,6 +167,24 @@ TEST_F(SessionPoolTest, ShortRequestsDoNotDisplaceLongConversations) {
   EXPECT_EQ(take(pool, b).reusable, b.tokens.size());
 }
 
+// However long nobody has used them; for a longer one they do make room then.
+TEST_F(SessionPoolTest, ShortRequestsNeverDisplaceLongConversations) {
+  SessionPool pool(engine_, {.context = 100000, .sessions = 1, .displace_after = std::chrono::seconds(0)});
+  const Prompt a = prompt({message(Role::user, words(11000, "a"))});
+  keep(pool, a);
+  keep(pool, prompt({message(Role::user, "a question without tools")}));
+  EXPECT_EQ(pool.kept(), 1u);
+  EXPECT_EQ(take(pool, a).reusable, a.tokens.size());
+  pool.forget_busy();
+  keep(pool, a);
+  const Prompt longer = prompt({message(Role::user, words(2000, "b"))});
+  ASSERT_GT(longer.tokens.size(), 4096u);
+  ASSERT_LT(longer.tokens.size() * 4, a.tokens.size());
+  keep(pool, longer);
+  EXPECT_EQ(pool.kept(), 1u);
+  EXPECT_EQ(take(pool, longer).reusable, longer.tokens.size());
+}
+
 // Memory that idle conversations take is there for those that are had.
 TEST_F(SessionPoolTest, WithoutMemoryIdleSessionsAreGivenUp) {
   const Engine engine = testing::make_scripted_engine(
