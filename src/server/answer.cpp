@@ -57,6 +57,11 @@ std::span<const uint64_t> Answer::mask() {
   mask_.resize((tokenizer_.vocabulary_size() + 63) / 64);
   if (constrained()) {
     options_.constraint->allowed(mask_);
+    if (options_.calls) {
+      std::vector<uint64_t> calls(mask_.size());
+      options_.calls->allowed(calls);
+      for (size_t i = 0; i < mask_.size(); ++i) mask_[i] |= calls[i];
+    }
     return mask_;
   }
   std::fill(mask_.begin(), mask_.end(), ~uint64_t{0});
@@ -97,6 +102,7 @@ bool Answer::accept(Token token, std::optional<ScoredToken> score) {
     return false;
   }
   end_refused_ = false;
+  if (constrained() && options_.calls) decide(token);
   if (!forced && constrained() && !leaves_room(token)) return true;
   if (constrained() && !options_.constraint->accept(token)) {
     end(FinishReason::error, true,
@@ -128,6 +134,19 @@ bool Answer::accept(Token token, std::optional<ScoredToken> score) {
     end(FinishReason::length, true, {});
   }
   return !finished_;
+}
+
+/// Calls, or what the format asks for: the other one is out of the question now.
+void Answer::decide(Token token) {
+  const auto calls = std::exchange(options_.calls, std::nullopt);
+  grammar::Constraint behind = *calls;
+  if (behind.accept(token)) {
+    options_.constraint = calls;
+    options_.may_be_closed = false;
+  } else {
+    reader_.end_tools();  // strings may hold markup
+    options_.tools = false;
+  }
 }
 
 /// Once, where nothing was called, nothing else made the reply end, and its text says that more follows. The

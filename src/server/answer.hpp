@@ -31,6 +31,9 @@ struct AnswerOptions {
   size_t thinking_tokens = 0;  // reasoning is brought to an end after these
   std::vector<std::string> stop;
   std::optional<grammar::Constraint> constraint;  // of what comes after the reasoning
+  /// Beside a constraint that is a format: calls that the model may make instead. Its first token decides, as
+  /// no text belongs to both.
+  std::optional<grammar::Constraint> calls;
   bool may_be_closed = false;    // the constraint is a format: rather cut short than cut off. Calls never are
   bool hold_to_promises = true;  // with tools: an end behind the announcement of an action is refused once
   std::function<std::string()> new_call_id;
@@ -81,6 +84,7 @@ class Answer {
   bool in_reasoning() const { return options_.thinking && !reader_.reasoning_closed(); }
   bool constrained() const { return options_.constraint && !in_reasoning(); }
   bool ends_reply(Token token) const;
+  void decide(Token token);
   bool refuses_end() const;
   /// Whether what the grammar needs to end has room behind this token; if not, begins to write its end.
   bool leaves_room(Token token);

@@ -141,6 +141,40 @@ TEST_F(DecodeTest, JsonAnswers) {
   EXPECT_THAT(ask(request)->find(Kind::failed).error.message, HasSubstr("not"));
 }
 
+// What the model begins with decides; either is then held to its grammar.
+TEST_F(DecodeTest, ToolsBesideAFormatCanBeCalled) {
+  const std::string block = std::string(kCall).substr(std::string(kCall).find("\n\n"));
+  const std::string quoted = "<tool_calls> <invoke name=";
+  start({{"call", "Hm.</think>" + block},
+         {"answer", "Hm.</think>{\"a\":\"" + quoted + "\"}"},
+         {"", "Hm.</think>I would rather talk."}});
+  GenerationRequest request = with_tool("call");
+  request.format = {.kind = ResponseFormat::Kind::json_schema,
+                    .schema = R"({"type":"object","properties":{"a":{"type":"string","maxLength":60}},
+                                  "required":["a"],"additionalProperties":false})"};
+  request.max_tokens = 400;
+  const auto told = ask(request);
+  EXPECT_EQ(told->find(Kind::finished).finish, FinishReason::tool_calls);
+  EXPECT_EQ(told->find(Kind::call_end).text, R"({"path":"a b"})");
+  EXPECT_EQ(told->text(Kind::content), "");
+  for (const std::string text : {"answer", "talk"}) {
+    request.messages.back().content = text;
+    const auto answered = ask(request);
+    EXPECT_EQ(answered->find(Kind::finished).finish, FinishReason::stop) << text;
+    EXPECT_THAT(answered->text(Kind::content), HasSubstr("\"a\":\"")) << text;
+    EXPECT_THAT(answered->text(Kind::content), ::testing::EndsWith("\"}")) << text;
+    if (text == "answer") {
+      EXPECT_THAT(answered->text(Kind::content), HasSubstr(quoted));
+    }
+  }
+  // A schema of a tool that cannot be held to is none of the format's business.
+  request.messages.back().content = "call";
+  request.tools[0].parameters = R"({"type":"object","not":{}})";
+  EXPECT_EQ(ask(request)->find(Kind::call_end).text, R"({"path":"a b"})");
+  request.tool_choice = ToolChoice::none;
+  EXPECT_THAT(ask(request)->text(Kind::content), ::testing::StartsWith("{"));
+}
+
 TEST_F(DecodeTest, JsonIsClosedBeforeTheLimit) {
   start({{"", "hm</think>{\"a\":\"" + std::string(3000, 'x') + " y"}});
   GenerationRequest request = user("x");

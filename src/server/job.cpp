@@ -72,6 +72,11 @@ std::vector<SavePoint> save_points(const store::SavePolicy& policy, const Specia
   return result;
 }
 
+size_t slice_tokens(double measured, size_t chunk) {
+  const size_t least = std::min(least_quantum_tokens, chunk);
+  return static_cast<size_t>(std::clamp(measured, static_cast<double>(least), static_cast<double>(chunk)));
+}
+
 size_t prefill_end(size_t done, size_t total, size_t quantum, std::span<const size_t> stops) {
   const size_t before_last = total - 1;
   if (done >= before_last) return total;

@@ -57,13 +57,19 @@ struct SavePoint {
   DiskCache::Save how;
 };
 
+/// What holds the answers of a request, at its beginning.
+struct Constraints {
+  std::optional<grammar::Constraint> answer;  // none: anything may be written
+  std::optional<grammar::Constraint> calls;   // see AnswerOptions
+};
+
 struct Job {
   using Clock = std::chrono::steady_clock;
 
   uint64_t id = 0;
   GenerationRequest request;
   Prompt prompt;
-  std::optional<grammar::Constraint> constraint;  // at its beginning
+  Constraints constraints;
   std::shared_ptr<EventSink> sink;
   size_t max_tokens = 0;
   uint64_t seed = 0;
@@ -95,6 +101,12 @@ std::vector<size_t> prompt_borders(std::span<const Token> tokens, Token user);
 /// that others may share if all of it is new, every so many tokens, and before the last token if much is new.
 std::vector<SavePoint> save_points(const store::SavePolicy& policy, const SpecialTokens& special,
                                    std::span<const Token> tokens, size_t cached);
+
+/// A slice of a prompt has at least so many tokens, unless the engine's chunks are smaller.
+inline constexpr size_t least_quantum_tokens = 32;
+
+/// How many tokens a slice has if `measured` fit into its time, with chunks of at most `chunk` (at least 1).
+size_t slice_tokens(double measured, size_t chunk);
 
 /// The next piece of a prompt of `total` tokens of which `done` are evaluated: up to `quantum` tokens and up
 /// to the next stop, but never a piece or a rest too short for the kernels of long pieces, unless it ends

@@ -16,7 +16,6 @@ using Kind = GenerationEvent::Kind;
 
 // How long one slice of a prompt may keep the others waiting.
 constexpr double slice_seconds_alone = 1.0, slice_seconds_shared = 0.2;
-constexpr size_t least_quantum_tokens = 32;
 constexpr std::chrono::milliseconds progress_interval{500};
 // A request that waits longer is told so, which begins its stream: from then on it is kept alive.
 constexpr std::chrono::milliseconds silent_wait{1000};
@@ -325,9 +324,8 @@ void Scheduler::announce_waiting() {
 
 size_t Scheduler::quantum() const {
   const bool alone = jobs_.size() == 1;
-  const double limit = alone ? slice_seconds_alone : slice_seconds_shared;
-  const auto measured = static_cast<size_t>(tokens_per_second_ * limit);
-  return std::clamp<size_t>(measured, least_quantum_tokens, engine_.prefill_chunk());
+  return slice_tokens(tokens_per_second_ * (alone ? slice_seconds_alone : slice_seconds_shared),
+                      engine_.prefill_chunk());
 }
 
 // One prompt gets one slice; the next one's turn comes next time.
@@ -392,7 +390,8 @@ void Scheduler::begin_answers(Job& job) {
   options.thinking_tokens = thinking_limit(job.request.thinking.budget_tokens, options.max_tokens);
   options.stop = job.request.stop;
   options.new_call_id = [this, prefix = job.request.tool_id_prefix] { return new_call_id(prefix); };
-  options.constraint = job.constraint;
+  options.constraint = job.constraints.answer;
+  options.calls = job.constraints.calls;
   options.may_be_closed =
       job.request.tool_choice != ToolChoice::required && job.request.tool_choice != ToolChoice::named;
   options.hold_to_promises = options_.hold_to_promises;

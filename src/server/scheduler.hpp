@@ -84,8 +84,8 @@ class Scheduler final : public Generator {
     Choice* choice = nullptr;
   };
 
-  /// A constraint at its beginning; none if the request asks for none.
-  Result<std::optional<grammar::Constraint>> make_constraint(const GenerationRequest& request);
+  Result<Constraints> make_constraints(const GenerationRequest& request);
+  Result<std::optional<grammar::Constraint>> make_calls(const GenerationRequest& request);
 
   void run();
   void turn();

@@ -396,6 +396,11 @@ TEST(SavePoints, TheSharedBeginningTheIntervalAndTheEndOfLongPrompts) {
 }
 
 TEST(PrefillEnd, StopsAtBordersAndKeepsPiecesLong) {
+  EXPECT_EQ(slice_tokens(0, 4096), 32u);
+  EXPECT_EQ(slice_tokens(500.5, 4096), 500u);
+  EXPECT_EQ(slice_tokens(1e30, 4096), 4096u);
+  EXPECT_EQ(slice_tokens(0, 8), 8u);  // and not more than a chunk
+  EXPECT_EQ(slice_tokens(500, 8), 8u);
   EXPECT_EQ(prefill_end(0, 1, 100, {}), 1u);
   EXPECT_EQ(prefill_end(0, 50, 100, {}), 49u);
   EXPECT_EQ(prefill_end(49, 50, 100, {}), 50u);

@@ -45,25 +45,40 @@ RequestError grammar_error(const Error& error) {
 
 }  // namespace
 
-Result<std::optional<grammar::Constraint>> Scheduler::make_constraint(const GenerationRequest& request) {
-  std::optional<grammar::Constraint> made;
-  const bool calls = request.tool_choice == ToolChoice::required || request.tool_choice == ToolChoice::named;
-  if (calls) {
-    std::vector<grammar::ToolSignature> tools;
-    for (const Tool& tool : request.tools) {
-      if (request.tool_choice == ToolChoice::required || tool.name == request.tool_choice_name) {
-        tools.push_back({tool.name, tool.parameters});
-      }
+Result<std::optional<grammar::Constraint>> Scheduler::make_calls(const GenerationRequest& request) {
+  std::vector<grammar::ToolSignature> tools;
+  for (const Tool& tool : request.tools) {
+    if (request.tool_choice != ToolChoice::named || tool.name == request.tool_choice_name) {
+      tools.push_back({tool.name, tool.parameters});
     }
-    if (tools.empty()) {
-      return fail(ErrorCode::invalid_argument, "tool_choice: there is no tool called '{}'",
-                  request.tool_choice_name);
-    }
-    DS4_ASSIGN(made, constraints_.tool_calls(tools, request.parallel_tool_calls));
-  } else if (request.format.kind == ResponseFormat::Kind::json_object) {
-    DS4_ASSIGN(made, constraints_.json_object());
-  } else if (request.format.kind == ResponseFormat::Kind::json_schema) {
-    DS4_ASSIGN(made, constraints_.json_schema(request.format.schema, request.format.strict));
+  }
+  if (tools.empty()) {
+    return fail(ErrorCode::invalid_argument, "tool_choice: there is no tool called '{}'",
+                request.tool_choice_name);
+  }
+  auto made = constraints_.tool_calls(tools, request.parallel_tool_calls);
+  if (made || request.tool_choice != ToolChoice::automatic) return made;
+  // Nobody asked for arguments that obey their schemas, so one that cannot be held to is no reason to refuse.
+  for (grammar::ToolSignature& tool : tools) tool.parameters = R"({"type":"object"})";
+  return constraints_.tool_calls(tools, request.parallel_tool_calls);
+}
+
+Result<Constraints> Scheduler::make_constraints(const GenerationRequest& request) {
+  Constraints made;
+  if (request.tool_choice == ToolChoice::required || request.tool_choice == ToolChoice::named) {
+    DS4_ASSIGN(made.answer, make_calls(request));
+    return made;
+  }
+  if (request.format.kind == ResponseFormat::Kind::text) return made;
+  if (request.format.kind == ResponseFormat::Kind::json_object) {
+    DS4_ASSIGN(made.answer, constraints_.json_object());
+  } else {
+    DS4_ASSIGN(made.answer, constraints_.json_schema(request.format.schema, request.format.strict));
+  }
+  const bool tools = request.kind == GenerationRequest::Kind::chat && !request.tools.empty() &&
+                     request.tool_choice == ToolChoice::automatic;
+  if (tools) {
+    DS4_ASSIGN(made.calls, make_calls(request));
   }
   return made;
 }
@@ -73,8 +88,8 @@ void Scheduler::submit(GenerationRequest request, std::shared_ptr<EventSink> sin
     return tell_failed(*sink,
                        {.message = fmt::format("n: from 1 to {} answers", max_batch_rows), .param = "n"});
   }
-  auto constraint = make_constraint(request);
-  if (!constraint) return tell_failed(*sink, grammar_error(constraint.error()));
+  auto constraints = make_constraints(request);
+  if (!constraints) return tell_failed(*sink, grammar_error(constraints.error()));
   auto prompt = build_prompt(request, memory_, tokenizer(), options_.prompt);
   if (auto* error = std::get_if<RequestError>(&prompt)) return tell_failed(*sink, std::move(*error));
 
@@ -88,7 +103,7 @@ void Scheduler::submit(GenerationRequest request, std::shared_ptr<EventSink> sin
   job->max_tokens =
       std::min<size_t>(request.max_tokens.value_or(info_.default_max_tokens), options_.pool.context - tokens);
   job->seed = request.seed.value_or(random_seed());
-  job->constraint = std::move(*constraint);
+  job->constraints = std::move(*constraints);
   job->request = std::move(request);
   job->sink = sink;
   job->submitted = Clock::now();

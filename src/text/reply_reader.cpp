@@ -84,6 +84,8 @@ class ReplyReader::Impl {
     return events_.take_all();
   }
 
+  void end_tools() { options_.tools = false; }
+
   bool in_reasoning() const {
     return place_ == Place::start || place_ == Place::reasoning ||
            (place_ == Place::doubtful && origin_ == Place::reasoning);
@@ -441,6 +443,9 @@ std::vector<ReplyEvent> ReplyReader::push(std::string_view bytes) {
 }
 std::vector<ReplyEvent> ReplyReader::finish(bool cut) {
   return impl_->finish(cut);
+}
+void ReplyReader::end_tools() {
+  impl_->end_tools();
 }
 bool ReplyReader::in_reasoning() const {
   return impl_->in_reasoning();

@@ -57,6 +57,9 @@ class ReplyReader {
   /// tags is completed after EOS; after a cut it is dropped, as its next parameter may be missing.
   std::vector<ReplyEvent> finish(bool cut);
 
+  /// From here on markup is text like any other: something else is being written. Not inside a block.
+  void end_tools();
+
   bool in_reasoning() const;
   /// The reasoning has been closed, or there was none to close.
   bool reasoning_closed() const;

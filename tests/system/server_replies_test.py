@@ -50,6 +50,8 @@ RULES = [
     ("two calls", "Go.</think>" + block(call("shell", command="first"), call("shell", command="second"))),
     ("conforming call", "Go.</think>" + block(call("set_mode", mode="slow"))),
     ("unwilling", "Go.</think>I would rather not."),
+    ("format or call", "Go.</think>" + block(call("shell", command="ls"))),
+    ("format of markup", 'Go.</think>{"note":"' + "<tool_calls> <invoke name='x'>" + '","marks":[1,2]}'),
     ("json please", 'Go.</think>{"ok":true}'),
     ("stops", "STOP is not the end of reasoning.</think>one two STOP three"),
     ("long call", "Go.</think>" + block(call("shell", command="word " * 400))),
@@ -244,6 +246,24 @@ class Replies(ServerTest):
         self.assertEqual((reply.reasoning, reply.content), ("Go.", '{"ok":true}'))
         reply = dialect.ask(self.server, "unwilling", stream, schema=schema, max_tokens=200)
         self.assertIn(json.loads(reply.content)["ok"], (True, False))
+
+    @in_all_dialects
+    def test_tools_beside_a_format(self, dialect, stream):
+        def ask(text, choice=None):
+            reply = dialect.ask(self.server, text, stream, tools=[SHELL], schema=NOTE, choice=choice, max_tokens=400)
+            self.assertEqual(reply.reasoning, "Go.")
+            return reply
+
+        for choice in (None, "required", "shell"):
+            reply = ask("format or call", choice)
+            self.assertEqual((reply.finish, reply.content), ("tool_calls", ""))
+            self.assertEqual([(name, json.loads(arguments)) for _, name, arguments in reply.calls],
+                             [("shell", {"command": "ls"})])
+        reply = ask("format of markup")
+        self.assertEqual((reply.finish, reply.calls), ("stop", []))
+        self.assertEqual(json.loads(reply.content), {"note": "<tool_calls> <invoke name='x'>", "marks": [1, 2]})
+        self.assertIn("marks", json.loads(ask("unwilling").content))
+        self.assertEqual(ask("format or call", "none").calls, [])
 
     @in_all_dialects
     def test_json_is_whole_at_a_limit(self, dialect, stream):
