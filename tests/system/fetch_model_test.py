@@ -144,8 +144,8 @@ class FetchModel(unittest.TestCase):
         kept = {k: v for k, v in os.environ.items() if not k.startswith("HF_") and k not in ("XDG_CACHE_HOME",)}
         return {**kept, "HOME": self.folder.name, **more}
 
-    def fetch(self, *arguments, limit=None, **environment):
-        command = self.arguments(*arguments)
+    def fetch(self, *arguments, limit=None, ends=False, **environment):
+        command = ["sh", SCRIPT, *arguments] if ends else self.arguments(*arguments)
         if limit:
             command = ["sh", "-c", f'ulimit -f {limit}; exec "$@"', "sh", *command]
         result = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=self.folder.name,
@@ -337,6 +337,83 @@ class FetchModel(unittest.TestCase):
         self.bad(1, "SHA-256 of the joined pieces", "q2-imatrix")
         self.assertEqual(self.names(), [])
 
+    def put_pieces(self, name, *suffixes):
+        self.server.files.pop(name, None)
+        for i, suffix in enumerate(suffixes):
+            self.server.files[f"{name}.part-{suffix}"] = CONTENT[i * 100_000:(i + 1) * 100_000]
+
+    def fetched(self):
+        return [r for r in self.server.requests if r[0] == "GET" and "SHA256SUMS" not in r[1]]
+
+    def test_a_piece_that_is_missing_is_no_end(self):
+        self.put_pieces("other.gguf", "aa", "ab", "ad")
+        self.bad(1, "has other.gguf.part-ad, but not other.gguf.part-ac", "--file", "other.gguf")
+        self.put_pieces(NAME, "aa", "ab", "ac")
+        self.bad(1, "have 300000 bytes, but 86720111488 are expected", "q2-imatrix")
+        self.assertEqual((self.names(), self.fetched()), ([], []))
+
+    def test_checksums_of_pieces_or_of_their_whole(self):
+        self.put_pieces(NAME, "aa", "ab", "ac")
+        sums = self.path("sums")
+        pieces = {f"{NAME}.part-a{c}": self.server.files[f"{NAME}.part-a{c}"] for c in "abc"}
+
+        def list_sums(contents):
+            with open(sums, "w") as file:
+                file.writelines(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in contents.items())
+
+        list_sums({NAME: CONTENT})
+        self.good("q2-imatrix", "--checksums", sums)
+        self.assertEqual(self.read(NAME), CONTENT)
+        os.remove(os.path.join(self.dir, NAME))
+        self.put_pieces("other.gguf", "aa", "ab", "ac")
+        list_sums({name.replace(NAME, "other.gguf"): content for name, content in pieces.items()})
+        self.good("--file", "other.gguf", "--checksums", sums)
+        self.assertEqual(self.read("other.gguf"), CONTENT)
+        os.remove(os.path.join(self.dir, "other.gguf"))
+        list_sums({"other.gguf.part-aa": pieces[NAME + ".part-aa"]})
+        self.bad(1, "has no checksum of other.gguf", "--file", "other.gguf", "--checksums", sums)
+
+    def test_a_hash_that_fails_keeps_the_download(self):
+        self.put_sums(NAME)
+        programs = self.path("bin")
+        os.makedirs(programs)
+        with open(os.path.join(programs, "sha256sum"), "w") as file:
+            file.write("#!/bin/sh\nexit 1\n")
+        os.chmod(os.path.join(programs, "sha256sum"), 0o755)
+        self.bad(1, "cannot be read; what was fetched is kept", "q2-imatrix", PATH=f"{programs}:{os.environ['PATH']}")
+        self.assertEqual(self.read(NAME + ".partial"), CONTENT)
+        self.good("q2-imatrix")
+        self.assertEqual(self.read(NAME), CONTENT)
+
+    def test_only_models_are_linked(self):
+        for name in ("README.md", "DeepSeek-V4-Pro-MTP-Q4K.gguf"):
+            self.server.files[name] = CONTENT[:1000]
+            self.good("--file", name)
+            self.assertFalse(os.path.lexists(self.link), name)
+        self.server.files["other.gguf"] = CONTENT[:1000]
+        self.good("--file", "other.gguf")
+        self.assertTrue(os.readlink(self.link).endswith("other.gguf"))
+
+    def test_the_space_of_all_files_is_looked_at_first(self):
+        free = shutil.disk_usage(self.folder.name).free
+        self.server.pretended_bytes = free * 2 // 5  # one fits, three do not
+        for i in (1, 2, 3):
+            self.server.files[f"model-0000{i}-of-00003.gguf"] = CONTENT[:1000]
+        self.put_pieces("other.gguf", "aa", "ab", "ac")
+        for name, total in (("model-00001-of-00003.gguf", 3), ("other.gguf", 3)):
+            self.bad(1, "more are needed in", "--file", name)
+            said = self.good("--file", name, "--dry-run")
+            self.assertIn("more are needed in", said)
+            self.assertIn(f"size     {total * self.server.pretended_bytes} bytes", said)
+        self.assertEqual((self.names(), self.fetched()), ([], []))
+
+    def test_a_token_goes_to_this_machine_only(self):
+        for endpoint, kept in (("http://localhost.evil.invalid", False), ("http://127.0.0.1.evil.invalid:80", False),
+                               ("http://localhost:1", True), ("http://127.0.0.1:1/hub", True), ("http://[::1]:1", True)):
+            said = self.fetch("q2", "--dry-run", "--token", TOKEN, "--endpoint", endpoint, ends=True).stderr
+            self.assertIn("token    yes" if kept else "token    none", said)
+        self.bad(2, "without a user name", "q2", "--endpoint", "http://localhost:1@evil.invalid", ends=True)
+
     def test_all_files_of_a_split_model(self):
         names = [f"model-0000{i}-of-00003.gguf" for i in (1, 2, 3)]
         for i, name in enumerate(names):
@@ -352,8 +429,7 @@ class FetchModel(unittest.TestCase):
                      hashlib.sha256(CONTENT).hexdigest(), "token    yes", f"link     {self.link}"):
             self.assertIn(text, said)
         self.assertEqual(sorted(os.listdir(self.folder.name)), [])
-        said = self.good("q4-imatrix", "--dry-run")
-        self.assertIn("answers with status 404", said)
+        said = self.bad(1, "answers with status 404", "q4-imatrix", "--dry-run")
         self.assertIn("164633502592 bytes", said)
 
     def test_failures_are_said(self):
