@@ -13,6 +13,7 @@ using Kind = GenerationEvent::Kind;
 // Put into the reasoning when its tokens run out: the engine's words, in the voice of the model.
 constexpr std::string_view kNudge =
     "I have thought about this long enough and should now come to my answer.\n";
+constexpr std::string_view kBlockClose = "</｜DSML｜tool_calls>";
 constexpr size_t most_room_tokens = 1024;
 
 // The end of a structure is worked out when this many tokens are left. It seldom takes more.
@@ -75,7 +76,7 @@ std::span<const uint64_t> Answer::mask() {
 
 size_t Answer::free_tokens() const {
   if (!forced_.empty() || options_.constraint || end_refused_) return 1;
-  if (options_.tools && options_.sampling.temperature > 0) return 1;
+  if (options_.tools && (options_.one_call || options_.sampling.temperature > 0)) return 1;
   const size_t left = options_.max_tokens - tokens_.size();
   return in_reasoning() ? std::min(left, guard_.free_tokens()) : left;
 }
@@ -122,16 +123,17 @@ bool Answer::accept(Token token, std::optional<ScoredToken> score) {
     guard_structure(token);
   }
   if (finished_) return false;
+  if (options_.one_call && !options_.constraint && !call_ids_.empty() && !block_closes_) close_block(bytes);
   if (stops_.hit()) {
     end(FinishReason::stop, true, {});
-  } else if (reader_.block_closed()) {
+  } else if (reader_.block_closed() || (block_closes_ && forced_.empty())) {
     end(FinishReason::tool_calls, false, {});
   } else if (reader_.block_broken()) {
     end(FinishReason::stop, false, {});
   } else if (closed_ != Closing::none && forced_.empty()) {
     end(closed_ == Closing::loop ? FinishReason::stop : FinishReason::length, false, {});
   } else if (tokens_.size() >= options_.max_tokens) {
-    end(FinishReason::length, true, {});
+    end(block_closes_ ? FinishReason::tool_calls : FinishReason::length, true, {});
   }
   return !finished_;
 }
@@ -184,6 +186,21 @@ void Answer::guard_structure(Token token) {
   end(FinishReason::length, true, {});
 }
 
+/// Writes what the model would have written had it wanted no other call, so that the turn is a usual one when
+/// it comes back. `last_bytes`: of the token that ended the call.
+void Answer::close_block(std::string_view last_bytes) {
+  block_closes_ = true;
+  if (reader_.block_closed()) return;
+  const size_t tag = last_bytes.rfind('>');
+  std::string_view begun = tag == std::string_view::npos ? last_bytes : last_bytes.substr(tag + 1);
+  const bool new_line = begun.starts_with('\n');
+  while (begun.starts_with('\n')) begun.remove_prefix(1);
+  std::string rest = new_line || !begun.empty() ? "" : "\n";
+  rest += kBlockClose.substr(kBlockClose.starts_with(begun) ? begun.size() : 0);
+  const std::vector<Token> tokens = tokenizer_.encode_rendered(rest);
+  forced_.assign(tokens.begin(), tokens.end());
+}
+
 void Answer::guard_reasoning(Token token, const std::string& bytes) {
   if (!in_reasoning()) return;
   switch (guard_.accept(token, bytes.ends_with('\n'))) {
@@ -225,7 +242,7 @@ void Answer::publish_text(Kind kind, std::string text) {
 
 void Answer::publish_call(text::ReplyEvent&& event) {
   using From = text::ReplyEvent::Kind;
-  if (event.kind == From::block_end) return;
+  if (event.kind == From::block_end || (options_.one_call && !call_ids_.empty())) return;
   if (event.kind == From::call_begin) {
     // What was held back while it might have become a stop string can be none any more.
     if (std::string held = stops_.flush(); !held.empty()) publish_text(Kind::content, std::move(held));

@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ds4/sampling.hpp"
@@ -25,6 +26,7 @@ namespace ds4::server {
 struct AnswerOptions {
   bool thinking = false;  // the prompt ended with an open reasoning tag
   bool tools = false;     // calls are read
+  bool one_call = false;  // the reply ends behind its first complete call; a constraint sees to that itself
   bool split = true;      // reasoning is split off; completions show everything as text
   SamplingParams sampling;
   size_t max_tokens = 0;       // at least 1
@@ -89,6 +91,7 @@ class Answer {
   /// Whether what the grammar needs to end has room behind this token; if not, begins to write its end.
   bool leaves_room(Token token);
   bool write_end(Closing why);
+  void close_block(std::string_view last_bytes);
   void guard_reasoning(Token token, const std::string& bytes);
   void guard_structure(Token token);
   void publish(std::vector<text::ReplyEvent> events);
@@ -117,7 +120,8 @@ class Answer {
   bool promised_ = false;
   bool end_refused_ = false;  // the next token is no end
   Closing closed_ = Closing::none;
-  bool no_end_fits_ = false;  // and none will: it is not looked for again
+  bool block_closes_ = false;  // behind the only call that is wanted
+  bool no_end_fits_ = false;   // and none will: it is not looked for again
   bool finished_ = false;
   FinishReason reason_ = FinishReason::stop;
   std::string error_;

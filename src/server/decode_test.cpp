@@ -141,6 +141,55 @@ TEST_F(DecodeTest, JsonAnswers) {
   EXPECT_THAT(ask(request)->find(Kind::failed).error.message, HasSubstr("not"));
 }
 
+// Whatever the token ends with that ends the call.
+TEST_F(DecodeTest, OneCallIfNoMoreAreWanted) {
+  std::string two = kCall;
+  const size_t begin = two.find("<｜DSML｜invoke"), end = two.find("</｜DSML｜tool_calls>");
+  const std::string one = two.substr(begin, end - begin);
+  two.insert(end, one + one);
+  const std::string plain =
+      "Let me look.</think>I will.\n\n<tool_calls>\n<invoke name=\"look\">\n"
+      "<parameter name=\"path\" string=\"true\">a b</parameter>\n</invoke>\n"
+      "<invoke name=\"look\">\n</invoke>\n</tool_calls>";
+  start({{"plain", plain}, {"", two}});
+  const auto calls = [](const Listener& told) {
+    size_t count = 0;
+    for (const GenerationEvent& event : told.events()) count += event.kind == Kind::call_begin ? 1 : 0;
+    return count;
+  };
+  EXPECT_EQ(calls(*ask(with_tool("look"))), 3u);
+  for (const std::string text : {"look", "plain"}) {
+    GenerationRequest request = with_tool(text);
+    request.parallel_tool_calls = false;
+    const auto told = ask(request);
+    EXPECT_EQ(calls(*told), 1u) << text;
+    EXPECT_EQ(told->find(Kind::call_end).text, R"({"path":"a b"})");
+    EXPECT_EQ(told->find(Kind::finished).finish, FinishReason::tool_calls);
+    EXPECT_EQ(told->text(Kind::content), "I will.");
+    if (text == "plain") continue;
+    EXPECT_THAT(last_record().generated, ::testing::EndsWith("</｜DSML｜invoke>\n</｜DSML｜tool_calls>"));
+    // What comes back is what was sampled.
+    const Usage usage = told->find(Kind::done).usage;
+    ChatMessage reply;
+    reply.role = Role::assistant;
+    reply.content = "I will.";
+    reply.tool_calls = {{told->find(Kind::call_begin).id, "look", R"({"path":"a b"})"}};
+    ChatMessage result;
+    result.role = Role::tool;
+    result.content = "x";
+    result.tool_call_id = reply.tool_calls[0].id;
+    request.messages.push_back(reply);
+    request.messages.push_back(result);
+    const auto next = ask(request)->find(Kind::started).usage;
+    EXPECT_EQ(next.cached_tokens, usage.prompt_tokens + usage.completion_tokens);
+    // The end of the block may lie behind the limit.
+    GenerationRequest tight = with_tool("look");
+    tight.parallel_tool_calls = false;
+    tight.max_tokens = usage.completion_tokens - 2;
+    EXPECT_EQ(ask(tight)->find(Kind::finished).finish, FinishReason::tool_calls);
+  }
+}
+
 // What the model begins with decides; either is then held to its grammar.
 TEST_F(DecodeTest, ToolsBesideAFormatCanBeCalled) {
   const std::string block = std::string(kCall).substr(std::string(kCall).find("\n\n"));

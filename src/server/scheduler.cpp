@@ -384,6 +384,7 @@ void Scheduler::begin_answers(Job& job) {
   options.thinking = job.prompt.thinking;
   options.tools = job.request.kind == GenerationRequest::Kind::chat && !job.request.tools.empty() &&
                   job.request.tool_choice != ToolChoice::none;
+  options.one_call = options.tools && !job.request.parallel_tool_calls;
   options.split = job.request.kind == GenerationRequest::Kind::chat;
   options.sampling = job.request.sampling;
   options.max_tokens = std::max<size_t>(1, job.max_tokens);

@@ -248,6 +248,18 @@ class Replies(ServerTest):
         self.assertIn(json.loads(reply.content)["ok"], (True, False))
 
     @in_all_dialects
+    def test_one_call_if_no_more_are_wanted(self, dialect, stream):
+        fields = ({"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}} if dialect.name == "messages"
+                  else {"parallel_tool_calls": False})
+        messages = [("user", self.fresh() + "two calls")]
+        reply = dialect.ask(self.server, messages, stream, tools=[SHELL], extra=fields)
+        self.assertEqual((reply.finish, [json.loads(arguments) for _, _, arguments in reply.calls]),
+                         ("tool_calls", [{"command": "first"}]))
+        messages += [assistant(reply), ("tool", reply.calls[0][0], "ok")]
+        later = dialect.ask(self.server, messages, stream, tools=[SHELL], extra=fields)
+        self.assertEqual(later.cached_tokens, reply.prompt_tokens + reply.completion_tokens)
+
+    @in_all_dialects
     def test_tools_beside_a_format(self, dialect, stream):
         def ask(text, choice=None):
             reply = dialect.ask(self.server, text, stream, tools=[SHELL], schema=NOTE, choice=choice, max_tokens=400)
