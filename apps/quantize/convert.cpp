@@ -105,6 +105,9 @@ class Conversion {
     for (const File& file : files()) {
       for (const PlannedTensor& planned : *file.plan) total_cost_ += planned.cost();
     }
+    for (const File& file : files()) {
+      if (options_.overwrite) file.writer->discard_part();
+    }
     for (const File& file : files()) DS4_TRY(write_tensors(*file.plan, encoder, *file.writer));
     // The drafter first: where both are wanted, a model without it would look complete.
     auto written = files();
@@ -155,7 +158,7 @@ class Conversion {
     if (!options_.recipe.is_plain() || options_.resume)
       origin.source_fingerprint = source_fingerprint(tensors);
     origin.imatrix = imatrix_ ? &*imatrix_ : nullptr;
-    origin.imatrix_path = options_.imatrix;
+    origin.imatrix_file = fs::path(options_.imatrix).filename().string();
     return origin;
   }
 
@@ -168,6 +171,8 @@ class Conversion {
     for (const std::string& path : {options_.output, options_.mtp_output}) {
       if (path.empty()) continue;
       DS4_TRY(check_output(path, options_.overwrite, inputs));
+      if (!options_.overwrite && !options_.resume)
+        DS4_TRY(check_no_part(path, "--resume continues it, --overwrite discards it"));
       if (options_.checksums) DS4_TRY(check_output(checksum_path(path), options_.overwrite, inputs));
     }
     return {};

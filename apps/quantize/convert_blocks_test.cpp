@@ -90,7 +90,8 @@ TEST_F(ConvertBlocks, ExpertsAreEncodedWithTheirOwnImportance) {
   ASSERT_TRUE(convert());
   const GgufFile file = open(options_.output);
   EXPECT_EQ(*file.get_string("quantize.recipe"), "q2");
-  EXPECT_EQ(*file.get_string("quantize.imatrix.file"), options_.imatrix);
+  EXPECT_EQ(*file.get_string("quantize.imatrix.file"),
+            std::filesystem::path(options_.imatrix).filename().string());
   EXPECT_EQ(*file.get_string("quantize.imatrix.dataset"), "calibration.txt");
   EXPECT_EQ(*file.get_uint("quantize.imatrix.entries_count"), 9u);
   EXPECT_EQ(*file.get_uint("quantize.imatrix.chunks_count"), 12u);
@@ -258,7 +259,18 @@ TEST_F(ConvertBlocks, AnotherSourceIsNotContinued) {
   options_.cancelled = [&] { return left-- == 0; };
   ASSERT_FALSE(convert());
   options_.cancelled = {};
+  options_.resume = false;
+  const auto anew = convert();
+  ASSERT_FALSE(anew);
+  EXPECT_THAT(anew.error().message, HasSubstr("--resume continues it, --overwrite discards it"));
+  options_.resume = true;
   checkpoint_.tensors["embed.weight"].bytes[0] ^= 1;
+  const std::string part = bytes(options_.output + ".tmp");
+  const auto refused = convert();
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("--overwrite discards it"));
+  EXPECT_TRUE(bytes(options_.output + ".tmp") == part) << "the work of the earlier run is kept";
+  options_.overwrite = true;
   const auto summary = convert();
   ASSERT_TRUE(summary) << summary.error().message;
   EXPECT_EQ(summary->resumed_tensors, 0u);

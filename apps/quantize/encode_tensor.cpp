@@ -86,6 +86,7 @@ Result<void> TensorEncoder::write(const MappedTensor& tensor, TensorType type, f
     DS4_TRY(source.format == SourceFormat::integer ? write_table(tensor, writer)
                                                    : write_matrix(tensor, i, type, writer));
     drop_mapped_pages(source.bytes);
+    drop_mapped_pages(source.scales);
   }
   return {};
 }

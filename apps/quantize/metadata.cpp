@@ -119,7 +119,7 @@ void add_quantize_metadata(const Origin& origin, GgufWriter& writer) {
     writer.add_string("quantize.source.fingerprint", origin.source_fingerprint);
   if (!origin.imatrix) return;
   const format::Imatrix& imatrix = *origin.imatrix;
-  writer.add_string("quantize.imatrix.file", origin.imatrix_path);
+  writer.add_string("quantize.imatrix.file", origin.imatrix_file);
   writer.add_string("quantize.imatrix.fingerprint", imatrix_fingerprint(imatrix));
   if (imatrix.dataset) writer.add_string("quantize.imatrix.dataset", *imatrix.dataset);
   writer.add_uint64("quantize.imatrix.entries_count", imatrix.entries.size());

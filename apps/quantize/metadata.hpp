@@ -28,8 +28,8 @@ void copy_metadata(const format::GgufFile& file, const model::ModelShape* shape,
 struct Origin {
   std::string recipe;                        // empty: not said
   std::string source_fingerprint;            // empty: not said
-  const format::Imatrix* imatrix = nullptr;  // of `imatrix_path`
-  std::string imatrix_path;
+  const format::Imatrix* imatrix = nullptr;  // of `imatrix_file`
+  std::string imatrix_file;  // its name without folders, so that --resume knows it from anywhere
 };
 void add_quantize_metadata(const Origin& origin, format::GgufWriter& writer);
 

@@ -27,6 +27,13 @@ Result<void> check_output(const std::string& path, bool overwrite, std::span<con
   return {};
 }
 
+Result<void> check_no_part(const std::string& path, std::string_view advice) {
+  const std::string part = path + ".tmp";
+  std::error_code error;
+  if (const auto bytes = fs::file_size(part, error); error || bytes == 0) return {};
+  return fail(ErrorCode::invalid_argument, "{} is there already, the work of another run: {}", part, advice);
+}
+
 std::string checksum_path(const std::string& path) {
   return path + ".sha256";
 }

@@ -156,6 +156,7 @@ class Splice {
       DS4_TRY(check_output(options_.output, options_.overwrite, inputs));
       if (options_.checksums)
         DS4_TRY(check_output(checksum_path(options_.output), options_.overwrite, inputs));
+      if (!options_.overwrite) DS4_TRY(check_no_part(options_.output, "--overwrite discards it"));
     }
     DS4_ASSIGN(base_, open_model(options_.base));
     DS4_ASSIGN(donor_, open_model(options_.donor));
@@ -166,6 +167,7 @@ class Splice {
     add_keys();
     DS4_ASSIGN(summary_.file_bytes, writer_.planned_bytes());
     if (options_.dry_run) return std::move(summary_);
+    if (options_.overwrite) writer_.discard_part();
     uint64_t done = 0;
     for (const GgufTensor* tensor : tensors_) {
       if (options_.progress) options_.progress(done, summary_.tensor_bytes);

@@ -107,13 +107,15 @@ struct GgufWriter::Impl {
   size_t current = 0;     // tensor that the next bytes belong to
   bool finished = false;
   bool keeps_partial = false;
+  bool discards_part = false;
 
   ~Impl() {
     if (file >= 0) {
       // Whatever cannot be written now is encoded again later.
       if (keeps_partial && !mistake) static_cast<void>(flush());
-      ::close(file);
+      // Still under the lock: afterwards the name may be that of another writer's file.
       if (!keeps_partial) ::unlink(temporary_path.c_str());
+      ::close(file);
     }
   }
 
@@ -312,16 +314,54 @@ struct GgufWriter::Impl {
     if (mistake) return *mistake;
     if (finished) return fail(ErrorCode::invalid_argument, "{}: is already finished", path);
     if (file >= 0) return {};
-    file = ::open(temporary_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (file < 0) return system_error("created");
-    buffer.reserve(kBufferBytes);
+    DS4_ASSIGN(const uint64_t there, open_locked());
+    if (there > 0 && !discards_part) {
+      release();
+      return fail(ErrorCode::invalid_argument,
+                  "{}: another run left this; it is kept, and nothing is written", temporary_path);
+    }
+    if (::ftruncate(file, 0) != 0) return system_error("cut");
     const std::string header = header_bytes();
     return put(std::as_bytes(std::span(header)));
   }
 
-  /// True if the file begins with `header`.
-  bool begins_with(const std::string& header) const {
-    std::string found(header.size(), '\0');
+  /// Gives the file up as it is.
+  void release() {
+    ::close(file);
+    file = -1;
+  }
+
+  /// Opens the temporary file, which nobody else writes while it is open. Returns its size.
+  Result<uint64_t> open_locked() {
+    for (;;) {
+      file = ::open(temporary_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+      if (file < 0) return system_error("created");
+      struct stat opened{}, named{};
+      std::optional<Error> error;
+      if (::flock(file, LOCK_EX | LOCK_NB) != 0) {
+        error = errno == EWOULDBLOCK
+                    ? fail(ErrorCode::io, "{}: another program is writing it", temporary_path)
+                    : system_error("locked");
+      } else if (::fstat(file, &opened) != 0) {
+        error = system_error("examined");
+      }
+      if (error) {
+        release();
+        return *error;
+      }
+      // Whoever had the lock before may have renamed or removed the file in between.
+      if (::stat(temporary_path.c_str(), &named) == 0 && opened.st_dev == named.st_dev &&
+          opened.st_ino == named.st_ino) {
+        buffer.reserve(kBufferBytes);
+        return static_cast<uint64_t>(opened.st_size);
+      }
+      release();
+    }
+  }
+
+  /// True if the first `bytes` bytes of the file are those of `header`.
+  bool begins_with(const std::string& header, uint64_t bytes) const {
+    std::string found(bytes, '\0');
     size_t at = 0;
     while (at < found.size()) {
       const ssize_t got = ::pread(file, found.data() + at, found.size() - at, static_cast<off_t>(at));
@@ -329,24 +369,26 @@ struct GgufWriter::Impl {
       if (got <= 0) return false;
       at += static_cast<size_t>(got);
     }
-    return found == header;
+    return header.starts_with(found);
   }
 
   Result<size_t> resume() {
     if (mistake) return *mistake;
     if (file >= 0 || finished)
       return fail(ErrorCode::invalid_argument, "{}: cannot be resumed after tensor data", path);
-    file = ::open(temporary_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (file < 0) return system_error("opened");
+    DS4_ASSIGN(const uint64_t there, open_locked());
     keeps_partial = true;
-    if (::flock(file, LOCK_EX | LOCK_NB) != 0) return system_error("locked");
-    buffer.reserve(kBufferBytes);
     const std::string header = header_bytes();
-    struct stat status{};
-    if (::fstat(file, &status) != 0) return system_error("examined");
-    const auto there = static_cast<uint64_t>(status.st_size);
+    const bool same = begins_with(header, std::min<uint64_t>(there, header.size()));
+    if (!same && !discards_part) {
+      release();
+      return fail(ErrorCode::invalid_argument,
+                  "{}: was begun with other keys, tensors, formats, source or importance; it is kept: "
+                  "--overwrite discards it",
+                  temporary_path);
+    }
     position = header.size();
-    if (there >= position && begins_with(header)) {
+    if (same && there >= position) {
       for (PlannedTensor& tensor : tensors) {
         const uint64_t end = position + (tensor.size_bytes + alignment - 1) / alignment * alignment;
         if (end > there) break;
@@ -462,6 +504,10 @@ void GgufWriter::add_tensor(std::string_view name, TensorType type, std::span<co
 
 Result<uint64_t> GgufWriter::planned_bytes() const {
   return impl_->planned_bytes();
+}
+
+void GgufWriter::discard_part() {
+  impl_->discards_part = true;
 }
 
 Result<size_t> GgufWriter::resume() {

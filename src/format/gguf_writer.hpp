@@ -14,11 +14,12 @@
 
 namespace ds4::format {
 
-/// Writes to `path`.tmp and renames on finish(), so that a failed run leaves no partial file.
-/// Use: add_* for all metadata, add_tensor for all tensors, then write_tensor in the same order, then finish.
-/// Mistakes in add_* (a key or name used twice, dims that do not fit the type, a call after the first
-/// write_tensor) are reported by the next write_tensor or finish. `general.alignment` is written by itself
-/// when the alignment is not 32.
+/// Writes to `path`.tmp and renames on finish(), so that a failed run leaves no partial file. The temporary
+/// file is locked: two writers of one path do not meet. What another run left there is kept and is an error,
+/// unless resume() continues it or discard_part() gives it up. Use: add_* for all metadata, add_tensor for
+/// all tensors, then write_tensor in the same order, then finish. Mistakes in add_* (a key or name used
+/// twice, dims that do not fit the type, a call after the first write_tensor) are reported by the next
+/// write_tensor or finish. `general.alignment` is written by itself when the alignment is not 32.
 class GgufWriter {
  public:
   explicit GgufWriter(std::string path, uint32_t alignment = 32);
@@ -44,10 +45,13 @@ class GgufWriter {
   /// Size that the finished file will have with what was added so far; nothing is written.
   Result<uint64_t> planned_bytes() const;
 
+  /// What an earlier run left at `path`.tmp may be begun anew. To be called before data and resume().
+  void discard_part();
   /// Continues what an earlier run with the same metadata and tensors left at `path`.tmp, and leaves the file
   /// there if this run does not finish either. To be called after all add_*. Returns the number of leading
   /// tensors that are complete already and must not be given again; 0 if there is no such file, or one with
-  /// other contents, which is then begun anew. An error if another program is writing it.
+  /// other contents that discard_part() gives up. Without that such a file is an error, and it stays as it
+  /// is; also an error if another program is writing it.
   Result<size_t> resume();
 
   /// Bytes of the next tensor; may be called several times until the tensor is complete.

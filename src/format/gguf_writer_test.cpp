@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
@@ -203,13 +204,20 @@ TEST_F(GgufWriterTest, ResumeKeepsAPartAndBeginsAnewForAnotherFile) {
   auto other = begin("x");
   const auto locked = other->resume();
   ASSERT_FALSE(locked);
-  EXPECT_THAT(locked.error().message, HasSubstr("locked"));
+  EXPECT_THAT(locked.error().message, HasSubstr("another program is writing it"));
   ASSERT_TRUE(writer->write_tensor(bytes_of(counted(1'500'000))));
   writer.reset();
   EXPECT_TRUE(exists("out.gguf.tmp"));
   EXPECT_EQ(*begin("x")->resume(), 1u);
-  EXPECT_EQ(*begin("y")->resume(), 0u) << "other metadata";
-  EXPECT_EQ(*begin("x")->resume(), 0u) << "the part is gone now";
+  const auto refused = begin("y")->resume();
+  ASSERT_FALSE(refused) << "other metadata";
+  EXPECT_THAT(refused.error().message, HasSubstr("--overwrite"));
+  EXPECT_EQ(*begin("x")->resume(), 1u) << "the part is still there";
+  auto discarding = begin("y");
+  discarding->discard_part();
+  EXPECT_EQ(*discarding->resume(), 0u);
+  discarding.reset();
+  EXPECT_FALSE(begin("x")->resume()) << "the part is gone now";
   writer = begin("x");
   writer->add_string("general.name", "twice");
   EXPECT_FALSE(writer->resume());
@@ -240,6 +248,34 @@ TEST_F(GgufWriterTest, UnfinishedWorkLeavesNothing) {
   }
   EXPECT_FALSE(exists("out.gguf.tmp"));
   EXPECT_FALSE(exists("out.gguf"));
+}
+
+TEST_F(GgufWriterTest, WhatAnotherRunLeftOrWritesIsKept) {
+  std::ofstream(path() + ".tmp") << "hours of work";
+  const auto write = [&](bool discard) {
+    GgufWriter writer(path());
+    if (discard) writer.discard_part();
+    add(writer, "w", TensorType::f32, {1});
+    auto written = writer.write_tensor(bytes_of(counted(4)));
+    return written ? writer.finish() : written;
+  };
+  const auto refused = write(false);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("another run left this"));
+  EXPECT_EQ(read_whole_file(path() + ".tmp"), "hours of work");
+  ASSERT_TRUE(write(true));
+  EXPECT_FALSE(exists("out.gguf.tmp"));
+
+  GgufWriter first(path());
+  add(first, "w", TensorType::f32, {2});
+  ASSERT_TRUE(first.write_tensor(bytes_of(counted(4))));
+  const auto second = write(true);
+  ASSERT_FALSE(second);
+  EXPECT_THAT(second.error().message, HasSubstr("another program is writing it"));
+  EXPECT_TRUE(exists("out.gguf.tmp")) << "it is not the second writer's to remove";
+  ASSERT_TRUE(first.write_tensor(bytes_of(counted(4))));
+  ASSERT_TRUE(first.finish());
+  EXPECT_TRUE(GgufFile::open(path()));
 }
 
 TEST_F(GgufWriterTest, AssignmentCleansUpTheOldFile) {
