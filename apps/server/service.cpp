@@ -174,10 +174,11 @@ class Service {
     }
     result.on_request = [this](const RequestRecord& record) {
       log_.write(record.error.empty() ? LogLevel::info : LogLevel::warning, "answered", fields_of(record));
-      if (trace_ != nullptr && !trace_->write(record) && !std::exchange(trace_failed_, true)) {
-        log_.write(LogLevel::error, "the trace file takes no more; tracing has ended");
-      }
+      if (trace_ != nullptr) note_trace(trace_->end(record));
     };
+    if (trace_ != nullptr) {
+      result.on_begin = [this](const RequestRecord& record) { note_trace(trace_->begin(record)); };
+    }
     result.on_broken = [this](const std::string& why) {
       log_.write(LogLevel::error, "the engine does not work any more", {{"error", quoted(why)}});
       broken_ = why;
@@ -196,6 +197,11 @@ class Service {
                  "left out of the prompt, as it changes for no reason", {{"text", quoted(dropped)}});
     };
     return result;
+  }
+
+  void note_trace(bool written) {
+    if (written || std::exchange(trace_failed_, true)) return;
+    log_.write(LogLevel::error, "the trace file takes no more; tracing has ended");
   }
 
   void log_access(const http::AccessRecord& record) {

@@ -1,18 +1,20 @@
-// The file of --trace: every request with its prompt and its answer.
+// The file of --trace: every request with its prompt and its answers.
 #pragma once
 
 #include <cstdio>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 
 #include "ds4/error.hpp"
 #include "server/job.hpp"
 
 namespace ds4::server {
 
-/// One request as text.
-std::string trace_text(const RequestRecord& record, const std::string& local_time);
+/// A request as text: what was asked and what the cache made of it, and how it was answered.
+std::string trace_begin(const RequestRecord& record, const std::string& local_time);
+std::string trace_end(const RequestRecord& record, const std::string& local_time);
 
 /// Thread-safe. Readable by its owner only, and emptied at the start.
 class TraceFile {
@@ -22,10 +24,14 @@ class TraceFile {
 
   /// Nothing is lost when the process is killed afterwards. False if the file takes no more; it is not
   /// written to again.
-  bool write(const RequestRecord& record);
+  bool begin(const RequestRecord& record);
+  /// With the beginning if that was not written.
+  bool end(const RequestRecord& record);
 
  private:
   explicit TraceFile(int descriptor) : descriptor_(descriptor) {}
+
+  bool write(std::string_view text);
 
   std::mutex mutex_;
   int descriptor_;

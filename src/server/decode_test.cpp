@@ -167,7 +167,8 @@ TEST_F(DecodeTest, OneCallIfNoMoreAreWanted) {
     EXPECT_EQ(told->find(Kind::finished).finish, FinishReason::tool_calls);
     EXPECT_EQ(told->text(Kind::content), "I will.");
     if (text == "plain") continue;
-    EXPECT_THAT(last_record().generated, ::testing::EndsWith("</｜DSML｜invoke>\n</｜DSML｜tool_calls>"));
+    EXPECT_THAT(last_record().answers.front().text,
+                ::testing::EndsWith("</｜DSML｜invoke>\n</｜DSML｜tool_calls>"));
     // What comes back is what was sampled.
     const Usage usage = told->find(Kind::done).usage;
     ChatMessage reply;

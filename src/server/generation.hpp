@@ -70,7 +70,8 @@ struct GenerationRequest {
   std::string conversation;
   /// A short request beside a conversation (title, infill): takes no session away from one.
   bool side = false;
-  std::string body;  // as received, for the trace
+  std::string body;     // as received, for the trace
+  bool stream = false;  // how the client wants to be told, for the trace
 };
 
 /// Why a request cannot be answered, or an answer ended early.

@@ -36,7 +36,60 @@ std::string kind_name(GenerationRequest::Kind kind) {
   return "";
 }
 
+std::string tool_choice_name(const GenerationRequest& request) {
+  switch (request.tool_choice) {
+    case ToolChoice::none:
+      return "none";
+    case ToolChoice::automatic:
+      return "auto";
+    case ToolChoice::required:
+      return "required";
+    case ToolChoice::named:
+      return request.tool_choice_name;
+  }
+  return "";
+}
+
+std::string format_name(ResponseFormat::Kind kind) {
+  switch (kind) {
+    case ResponseFormat::Kind::text:
+      return "text";
+    case ResponseFormat::Kind::json_object:
+      return "json_object";
+    case ResponseFormat::Kind::json_schema:
+      return "json_schema";
+  }
+  return "";
+}
+
+void note_parameters(const Job& job, RequestRecord& record) {
+  const GenerationRequest& request = job.request;
+  record.stream = request.stream;
+  record.thinking = request.thinking.mode;
+  record.sampling = request.sampling;
+  record.seed = job.seed;
+  record.max_tokens = job.max_tokens;
+  record.choices = request.choices;
+  for (const Tool& tool : request.tools) record.tools.push_back(tool.name);
+  record.tool_choice = tool_choice_name(request);
+  record.format = format_name(request.format.kind);
+}
+
 }  // namespace
+
+std::string_view finish_name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::stop:
+      return "stop";
+    case FinishReason::length:
+      return "length";
+    case FinishReason::tool_calls:
+      return "tool_calls";
+    case FinishReason::error:
+      return "failed";
+  }
+  return "";
+}
 
 std::vector<size_t> prompt_borders(std::span<const Token> tokens, Token user) {
   const auto first = std::find(tokens.begin(), tokens.end(), user);
@@ -92,6 +145,8 @@ RequestRecord make_record(const Job& job, std::string outcome, std::string error
   RequestRecord record;
   record.id = job.id;
   record.kind = kind_name(job.request.kind);
+  record.begun = job.begun;
+  note_parameters(job, record);
   record.model = job.request.model;
   record.prompt = job.prompt.text;
   record.body = job.request.body;
@@ -99,15 +154,20 @@ RequestRecord make_record(const Job& job, std::string outcome, std::string error
   record.miss = job.lease.miss;
   record.continued_text = job.lease.by_text;
   record.diverged_at = job.lease.diverged_at;
+  record.kept_text = job.lease.kept_text;
+  record.asked_text = job.lease.asked_text;
   record.disk = job.disk;
   record.disk_seconds = job.disk_seconds;
   record.outcome = std::move(outcome);
   record.calls_changed = job.prompt.calls_changed;
   record.tool_reminders = job.prompt.rendered.tool_reminders;
   record.error = std::move(error);
-  if (!job.choices.empty()) record.generated = tokenizer.decode(job.choices.front().answer.tokens());
   record.usage.completion_tokens = record.usage.reasoning_tokens = 0;
   for (const Choice& choice : job.choices) {
+    const Answer& answer = choice.answer;
+    record.answers.push_back(
+        {tokenizer.decode(answer.tokens()),
+         std::string(answer.finished() ? finish_name(answer.finish_reason()) : "unfinished")});
     record.usage.completion_tokens += choice.answer.tokens().size();
     record.usage.reasoning_tokens += choice.answer.reasoning_tokens();
     record.tool_calls += choice.answer.call_ids().size();

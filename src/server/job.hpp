@@ -20,16 +20,30 @@
 
 namespace ds4::server {
 
-/// What is told about a request when it is over, for logs and traces.
+/// What is told about a request for logs and traces, when it begins and when it is over.
 struct RequestRecord {
   uint64_t id = 0;
   std::string kind, model;
-  std::string prompt, generated;  // texts; the generated one is of the first answer
-  std::string body;               // as received
+  bool begun = false;  // its beginning was told before
+  bool stream = false;
+  ThinkMode thinking = ThinkMode::none;
+  SamplingParams sampling;
+  uint64_t seed = 0;
+  size_t max_tokens = 0, choices = 1;
+  std::vector<std::string> tools;  // names
+  std::string tool_choice, format;
+  std::string prompt;
+  std::string body;  // as received
+  struct Answered {
+    std::string text;
+    std::string finish;  // as `outcome`; "unfinished"
+  };
+  std::vector<Answered> answers;
   Usage usage;
   Miss miss = Miss::none;
   bool continued_text = false;  // the session went on with what was sampled, not with the prompt's own tokens
   size_t diverged_at = 0;       // tokens shared with the nearest session
+  std::string kept_text, asked_text;  // see Lease
   DiskResult disk = DiskResult::unused;
   double disk_seconds = 0;
   std::string outcome;  // "stop", "length", "tool_calls", "cancelled", or "failed"
@@ -84,6 +98,7 @@ struct Job {
   DiskResult disk = DiskResult::unused;
   double disk_seconds = 0;
   bool announced = false;  // while it waits
+  bool begun = false;      // and on_begin was called
   bool prefilled = false;
   Usage usage;
   std::vector<Choice> choices;
@@ -113,7 +128,10 @@ size_t slice_tokens(double measured, size_t chunk);
 /// before the last token.
 size_t prefill_end(size_t done, size_t total, size_t quantum, std::span<const size_t> stops);
 
-/// The last record of a job.
+/// "stop", "length", "tool_calls", "failed".
+std::string_view finish_name(FinishReason reason);
+
+/// Of a job that has begun, or is over.
 RequestRecord make_record(const Job& job, std::string outcome, std::string error, const Tokenizer& tokenizer);
 
 }  // namespace ds4::server

@@ -285,6 +285,10 @@ void Scheduler::begin_prompt(Job& job) {
     const size_t step = store::continued_step(options_.disk->policy());
     job.saved_steps = step == 0 ? 0 : job.lease.tokens.size() / step;
   }
+  if (options_.on_begin) {
+    options_.on_begin(make_record(job, {}, {}, tokenizer()));
+    job.begun = true;
+  }
   GenerationEvent started = make_event(Kind::started);
   started.usage = job.usage;
   job.sink->on_event(started);
@@ -432,12 +436,7 @@ void Scheduler::finish_if_done(Job& job) {
   }
   done.usage = job.usage;
   job.sink->on_event(done);
-  const FinishReason reason = job.choices.front().answer.finish_reason();
-  const char* outcome = reason == FinishReason::stop         ? "stop"
-                        : reason == FinishReason::length     ? "length"
-                        : reason == FinishReason::tool_calls ? "tool_calls"
-                                                             : "failed";
-  retire(job, outcome, std::move(error));
+  retire(job, std::string(finish_name(job.choices.front().answer.finish_reason())), std::move(error));
 }
 
 // What was sampled comes back in the client's words; the memory knows it by the ids of its calls and by the

@@ -34,7 +34,10 @@ struct SchedulerOptions {
   bool hold_to_promises = true;  // see AnswerOptions
   SpeculationOptions speculation;
   SteeringScales steering;
-  /// Called from the scheduler's thread when a request is over.
+  /// Called from the scheduler's thread when a request has its session, before its prompt is evaluated. One
+  /// that fails earlier has no beginning.
+  std::function<void(const RequestRecord&)> on_begin;
+  /// Called from there when a request is over.
   std::function<void(const RequestRecord&)> on_request;
   /// Called once, from there too, when the engine computes nothing any more, as after a fault of a GPU.
   /// Everything was told to fail then, and all that comes is refused.

@@ -17,8 +17,21 @@ namespace {
 constexpr size_t displace_factor = 4;
 constexpr size_t displace_tokens = 4096;
 
+// Shown of texts on either side of the place where they differ.
+constexpr size_t window_bytes = 80;
+
 size_t common_size(const auto& a, const auto& b) {
   return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
+}
+
+// Whole characters around `place`.
+std::string window(const std::string& text, size_t place) {
+  const auto character = [&](size_t at) {
+    while (at > 0 && at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
+    return at;
+  };
+  const size_t begin = character(place > window_bytes ? place - window_bytes : 0);
+  return text.substr(begin, character(std::min(text.size(), place + window_bytes)) - begin);
 }
 
 }  // namespace
@@ -117,6 +130,11 @@ Result<Lease> SessionPool::acquire(const Prompt& prompt, const std::string& conv
     lease.miss = Miss::diverged;
   }
   if (shared) lease.diverged_at = best.tokens;
+  if (nearest != nullptr && lease.miss != Miss::none) {
+    const size_t differs = common_size(nearest->text(), prompt.text);
+    lease.kept_text = window(nearest->text(), differs);
+    lease.asked_text = window(prompt.text, differs);
+  }
 
   // What is given up in place is a reply, or a part of one: the client asks again, or goes on without the
   // reasoning. Where a turn of the user differs, another conversation begins.

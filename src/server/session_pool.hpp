@@ -23,6 +23,7 @@ class ResidentSession {
   ResidentSession(Session session, const Tokenizer& tokenizer)
       : session_(std::move(session)), tokenizer_(&tokenizer) {}
 
+  const std::string& text() const { return text_; }  // of its tokens
   Session& session() { return session_; }
   const Session& session() const { return session_; }
 
@@ -82,6 +83,7 @@ struct Lease {
   size_t reusable = 0;        // of those, tokens whose state should be there
   size_t diverged_at = 0;     // Miss::diverged and busy: length of the common beginning
   Miss miss = Miss::none;
+  std::string kept_text, asked_text;  // with a miss: around the place where session and prompt differ
   bool by_text = false;  // `tokens` begin with what was sampled, not with the prompt's own tokens
 };
 

@@ -372,6 +372,11 @@ class Ends(unittest.TestCase):
                 process.wait()
 
 
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
 class Trace(unittest.TestCase):
     def test_trace(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -385,13 +390,46 @@ class Trace(unittest.TestCase):
                     self.assertEqual((record["outcome"], record["level"]), ("tool_calls", "info"))
                     self.assertGreater(record["prompt"], 0)
             self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
-            with open(path, encoding="utf-8") as file:
-                text = file.read()
-            requests = re.findall(r"^===== request (\d+) ", text, re.M)
-            self.assertEqual(requests, ["1", "2"])
-            for part in ("--- raw request json ---", "--- rendered prompt ---", "--- generated text ---",
-                         "one call", "I look.", "cached_tokens: ", "outcome: tool_calls"):
+            text = read(path)
+            for kind in ("request", "answer"):
+                self.assertEqual(re.findall(rf"^===== {kind} (\d+) ", text, re.M), ["1", "2"])
+                self.assertEqual(re.findall(rf"^===== end {kind} (\d+) ", text, re.M), ["1", "2"])
+            for part in ("--- raw request json ---", "--- rendered prompt ---", "one call", "I look.", "cached_tokens: ",
+                         "outcome: tool_calls", "stream: 0\n", "stream: 1\n", "thinking: high\n", "temperature: 0\n",
+                         "tools: shell\n", "tool_choice: auto\n", "format: text\n", "disk: unused\n",
+                         "--- generated text 0: tool_calls ---"):
                 self.assertIn(part, text)
+
+    def test_all_answers_are_traced(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "trace")
+            with Server("--trace", path, rules=[("greet", "A greeting.</think>Hello there!")]) as server:
+                for word in ("early", "later"):
+                    body = Chat().body([("user", f"\u65e5 {word}: greet")], max_tokens=90,
+                                       extra={"n": 2, "seed": 77, "top_k": 9, "top_p": 0.5, "min_p": 0.25})
+                    self.assertEqual(server.post(Chat.path, body).status, 200)
+                wait_until(lambda: "end answer 2" in read(path), "traced")
+            text = read(path)
+        for part in ("max_tokens: 90\n", "seed: 77\n", "top_k: 9\n", "top_p: 0.5\n", "min_p: 0.25\n", "answers: 2\n",
+                     "miss: diverged\n"):
+            self.assertIn(part, text)
+        for choice in (0, 1):
+            self.assertEqual(text.count(f"--- generated text {choice}: stop ---\nA greeting.</think>Hello there!"), 2)
+        kept = re.search(r"--- nearest conversation where it differs ---\n(.*)", text)[1]
+        asked = re.search(r"--- this prompt there ---\n(.*)", text)[1]
+        self.assertIn("\u65e5 early: greet", kept)
+        self.assertIn("\u65e5 later: greet", asked)
+
+    def test_unfinished_requests_are_traced(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "trace")
+            with Server("--trace", path, rules=[ENDLESS], pass_us=5000) as server:
+                connection = server.open(Chat.path, Chat().body([("user", "endless")], True))
+                wait_until(lambda: "end request 1" in read(path), "traced")
+                self.assertNotIn("answer 1", read(path))
+                leave(connection, False)
+                wait_until(lambda: "outcome: cancelled" in read(path), "traced")
+                self.assertIn("--- generated text 0: unfinished ---", read(path))
 
 
 if __name__ == "__main__":

@@ -114,6 +114,7 @@ MessagesRequest read_messages_request(const http::Request& request, const Server
   generation.max_tokens = read_max_tokens(body, {"max_tokens"});
   generation.stop = read_stop(body, "stop_sequences");
   messages.stream = body.boolean("stream").value_or(false);
+  messages.generation.stream = messages.stream;
   refuse_unsupported(body);
   generation.conversation = conversation_of(body, request);
   generation.body = request.body;

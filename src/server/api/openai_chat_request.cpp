@@ -160,6 +160,7 @@ ChatRequest read_chat_request(const http::Request& request, const ServerInfo& in
   generation.choices = body.count("n", 1, kMostChoices).value_or(1);
   read_logprobs(body, generation);
   chat.stream = body.boolean("stream").value_or(false);
+  chat.generation.stream = chat.stream;
   if (const auto stream = body.object("stream_options")) {
     chat.include_usage = stream->boolean("include_usage").value_or(false);
   }

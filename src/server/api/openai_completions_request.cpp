@@ -66,6 +66,7 @@ CompletionRequest read_completion_request(const http::Request& request, const Se
     generation.top_logprobs = *alternatives;
   }
   completion.stream = body.boolean("stream").value_or(false);
+  completion.generation.stream = completion.stream;
   if (const auto stream = body.object("stream_options")) {
     completion.include_usage = stream->boolean("include_usage").value_or(false);
   }

@@ -151,6 +151,7 @@ ResponsesRequest read_responses_request(const http::Request& request, const Serv
   generation.max_tokens = read_max_tokens(body, {"max_output_tokens", "max_tokens"});
   generation.stop = read_stop(body, "stop");
   responses.stream = body.boolean("stream").value_or(false);
+  responses.generation.stream = responses.stream;
   responses.store = body.boolean("store").value_or(true);
   refuse_others(body);
   refuse_unsupported(body);
