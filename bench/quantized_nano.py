@@ -45,8 +45,8 @@ def make_files(programs, checkpoint, folder):
 def score(programs, folder, files):
     quantize, reference = programs["quantize"], os.path.join(folder, "held-out.ref")
     report = os.path.join(folder, "score.json")
-    run(quantize, "score", os.path.join(folder, "bf16.gguf"), "--dataset", os.path.join(DATA, "held-out.txt"), "--keep", "4096",
-        "--write-reference", reference, "--backend", "cpu", "--threads", programs["threads"])
+    run(quantize, "score", os.path.join(folder, "bf16.gguf"), "--raw-prompt", "--dataset", os.path.join(DATA, "held-out.txt"),
+        "--keep", "4096", "--write-reference", reference, "--backend", "cpu", "--threads", programs["threads"])
     run(quantize, "score", *[f["path"] for f in files], "--reference", reference, "--backend", "cpu", "--json", report,
         "--threads", programs["threads"])
     with open(report, encoding="utf-8") as file:

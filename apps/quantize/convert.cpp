@@ -15,6 +15,7 @@
 #include "embedded_vectors.hpp"
 #include "encode_tensor.hpp"
 #include "fingerprint.hpp"
+#include "format/gguf_files.hpp"
 #include "format/gguf_writer.hpp"
 #include "format/safetensors.hpp"
 #include "metadata.hpp"
@@ -163,7 +164,8 @@ class Conversion {
   }
 
   Result<void> check_outputs() const {
-    std::vector<std::string> inputs{options_.gguf, options_.imatrix};
+    std::vector<std::string> inputs = format::gguf_files(options_.gguf);
+    inputs.push_back(options_.imatrix);
     if (!options_.checkpoint.empty()) {
       const auto files = checkpoint_files(options_.checkpoint);
       inputs.insert(inputs.end(), files.begin(), files.end());

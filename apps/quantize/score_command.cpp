@@ -15,6 +15,7 @@
 #include "common/atomic_file.hpp"
 #include "common/progress.hpp"
 #include "ds4/engine.hpp"
+#include "format/gguf.hpp"
 #include "score.hpp"
 #include "score_lists.hpp"
 #include "score_report.hpp"
@@ -25,7 +26,7 @@ namespace {
 
 constexpr const char* footer = R"(
 What to score: --text, --dataset, --continuations and --questions (repeatable), or the items of a reference file.
-  ds4-quantize score model-bf16.gguf --dataset texts.txt --write-reference texts.ref   # once, with the best file there is
+  ds4-quantize score model-bf16.gguf --raw-prompt --dataset texts.txt --write-reference texts.ref   # once, with the best file there is
   ds4-quantize score model-q2.gguf model-q4.gguf --reference texts.ref --svg scores.svg
 
 NLL is the mean negative log-likelihood of a token, top-1 the share of tokens that the model finds the likeliest. With a
@@ -41,7 +42,7 @@ struct ScoreOptions {
   size_t continue_tokens = 24, max_tokens = 0;
   uint32_t kept = 256;
   unsigned threads = 0;
-  bool quality = false, stamp = false;
+  bool quality = false, stamp = false, raw_prompt = false;
 
   bool names_items() const {
     return !texts.empty() || !datasets.empty() || !manifests.empty() || !questions.empty();
@@ -51,9 +52,12 @@ struct ScoreOptions {
 void add_options(CLI::App& app, ScoreOptions& options) {
   app.add_option("MODEL", options.models, "GGUF files to score, one after the other")->required();
   app.add_option("--text", options.texts, "Plain text; its first 32 tokens are given")->type_name("FILE");
-  app.add_option("--dataset", options.datasets,
-                 "Rendered conversations, divided as calibration files are; special tokens in them count")
+  app.add_option(
+         "--dataset", options.datasets,
+         "Conversations, divided as calibration files are; with --raw-prompt special tokens spelled in "
+         "them count")
       ->type_name("FILE");
+  app.add_flag("--raw-prompt", options.raw_prompt, "The conversations of --dataset are rendered already");
   app.add_option("--continuations", options.manifests,
                  "manifest.tsv: an id, a file with a question and one with the answer to it in each line")
       ->type_name("FILE");
@@ -120,20 +124,37 @@ class ScoreCommand {
       DS4_ASSIGN(reference_, ReferenceFile::open(options_.reference));
       compared_ = {reference_->header().model, reference_->fingerprint()};
     }
+    // Scoring takes hours: what would fail after it is tried before it, and the table needs no file.
+    for (const std::string& path : options_.models) DS4_TRY(check_model(path));
+    DS4_TRY(create(options_.json, json_));
+    DS4_TRY(create(options_.svg, svg_));
+    DS4_TRY(create(options_.list, list_));
     for (const std::string& path : options_.models) DS4_TRY(score_model(path));
-    if (!options_.json.empty()) DS4_TRY(write(options_.json, score_json(scores_, compared_)));
-    if (!options_.svg.empty()) DS4_TRY(write(options_.svg, score_chart(scores_)));
-    if (!options_.list.empty()) DS4_TRY(write(options_.list, score_list(scores_[0].items)));
+    if (!print(stdout, score_table(scores_))) return fail(ErrorCode::io, "standard output cannot be written");
+    if (json_) DS4_TRY(write(*json_, score_json(scores_, compared_)));
+    if (svg_) DS4_TRY(write(*svg_, score_chart(scores_)));
+    if (list_) DS4_TRY(write(*list_, score_list(scores_[0].items)));
     if (options_.stamp) {
       for (const ModelScore& score : scores_) DS4_TRY(stamp_score(score, compared_, stop_requested));
     }
-    if (!print(stdout, score_table(scores_))) return fail(ErrorCode::io, "standard output cannot be written");
     return {};
   }
 
  private:
-  static Result<void> write(const std::string& path, const std::string& text) {
-    DS4_ASSIGN(cli::AtomicFile file, cli::AtomicFile::create(path));
+  Result<void> check_model(const std::string& path) const {
+    if (options_.stamp) return check_stampable(path);
+    DS4_ASSIGN([[maybe_unused]] const format::GgufFile file, format::GgufFile::open(path));
+    return {};
+  }
+
+  static Result<void> create(const std::string& path, std::optional<cli::AtomicFile>& file) {
+    if (path.empty()) return {};
+    DS4_ASSIGN(cli::AtomicFile created, cli::AtomicFile::create(path));
+    file.emplace(std::move(created));
+    return {};
+  }
+
+  static Result<void> write(cli::AtomicFile& file, const std::string& text) {
     DS4_TRY(file.write(text));
     return file.commit();
   }
@@ -162,8 +183,14 @@ class ScoreCommand {
       items.push_back(std::move(item));
     }
     for (const std::string& path : options_.datasets) {
-      DS4_ASSIGN(auto read, read_dataset_items(path, engine.tokenizer()));
+      bool spells_special = false;
+      DS4_ASSIGN(auto read,
+                 read_dataset_items(path, engine.tokenizer(), options_.raw_prompt, spells_special));
       add(std::move(read));
+      if (spells_special)
+        print(stderr, fmt::format("ds4-quantize: {} spells special tokens, which count as plain text; "
+                                  "--raw-prompt makes them special\n",
+                                  path));
     }
     for (const std::string& path : options_.manifests) {
       DS4_ASSIGN(auto read, read_continuations(path, engine.tokenizer()));
@@ -230,6 +257,7 @@ class ScoreCommand {
   const ScoreOptions& options_;
   std::optional<ReferenceFile> reference_;
   Compared compared_;
+  std::optional<cli::AtomicFile> json_, svg_, list_;
   std::vector<ModelScore> scores_;
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include <boost/json.hpp>
 
@@ -47,13 +48,19 @@ Result<ScoreItem> read_text_item(const std::string& path, const Tokenizer& token
   return item;
 }
 
-Result<std::vector<ScoreItem>> read_dataset_items(const std::string& path, const Tokenizer& tokenizer) {
+Result<std::vector<ScoreItem>> read_dataset_items(const std::string& path, const Tokenizer& tokenizer,
+                                                  bool are_rendered, bool& spells_special) {
   DS4_ASSIGN(const std::string text, cli::read_file(path));
   std::vector<ScoreItem> items;
   const std::string name = fs::path(path).filename().string();
   for (const std::string_view prompt : cli::calibration_prompts(text)) {
-    ScoreItem item{fmt::format("{}:{}", name, items.size() + 1), ItemKind::text,
-                   tokenizer.encode_rendered(prompt), 1};
+    std::vector<Token> tokens = tokenizer.encode_rendered(prompt);
+    if (!are_rendered) {
+      std::vector<Token> plain = tokenizer.encode_plain(prompt);
+      spells_special = spells_special || plain != tokens;
+      tokens = std::move(plain);
+    }
+    ScoreItem item{fmt::format("{}:{}", name, items.size() + 1), ItemKind::text, std::move(tokens), 1};
     if (item.tokens.size() > item.begin) items.push_back(std::move(item));
   }
   if (items.empty()) return fail(ErrorCode::invalid_argument, "{}: there is nothing to score", path);

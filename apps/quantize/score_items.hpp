@@ -34,8 +34,10 @@ inline constexpr size_t given_text_tokens = 32;
 Result<ScoreItem> read_text_item(const std::string& path, const Tokenizer& tokenizer);
 
 /// A file of rendered conversations, divided as calibration files are (docs/importance.md §1). Their first
-/// token is given. Those of fewer than two tokens are left out.
-Result<std::vector<ScoreItem>> read_dataset_items(const std::string& path, const Tokenizer& tokenizer);
+/// token is given. Those of fewer than two tokens are left out. Special tokens spelled in them count only if
+/// they `are_rendered`; else `spells_special` tells that there were some.
+Result<std::vector<ScoreItem>> read_dataset_items(const std::string& path, const Tokenizer& tokenizer,
+                                                  bool are_rendered, bool& spells_special);
 
 /// manifest.tsv: lines of an id, a file with a question, a file with the answer, and possibly more, divided
 /// by tabs; names are relative to the manifest. Questions are rendered without system text and reasoning.

@@ -13,6 +13,7 @@
 #include "ds4/version.hpp"
 #include "format/gguf.hpp"
 #include "format/gguf_writer.hpp"
+#include "output_file.hpp"
 
 namespace ds4::quantize {
 namespace {
@@ -124,6 +125,13 @@ void add_score_keys(const ModelScore& model, const Compared& compared, format::G
   writer.add_float32(key("agreement"), static_cast<float>(share(score.agreements, score.tokens)));
 }
 
+/// A link stays a link: what it names gets the score.
+std::string link_target(const std::string& path) {
+  std::error_code error;
+  const auto target = std::filesystem::canonical(path, error);
+  return error ? path : target.string();
+}
+
 }  // namespace
 
 std::string score_table(const std::vector<ModelScore>& models) {
@@ -187,15 +195,18 @@ std::string score_chart(const std::vector<ModelScore>& models) {
   return plot::draw_bars("Scores of number formats", labels, panels);
 }
 
+Result<void> check_stampable(const std::string& path) {
+  DS4_ASSIGN(const format::GgufFile file, format::GgufFile::open(path));
+  if (file.find("split.count"))
+    return fail(ErrorCode::unsupported, "{}: the score cannot be stamped into a split file", path);
+  return check_no_part(link_target(path), "remove it, unless that run is to go on");
+}
+
 Result<void> stamp_score(const ModelScore& score, const Compared& compared,
                          const std::function<bool()>& cancelled) {
+  DS4_TRY(check_stampable(score.path));
   DS4_ASSIGN(const format::GgufFile file, format::GgufFile::open(score.path));
-  if (file.find("split.count"))
-    return fail(ErrorCode::unsupported, "{}: the score cannot be stamped into a split file", score.path);
-  // A link stays a link: what it names gets the score.
-  std::error_code ignored;
-  const auto target = std::filesystem::canonical(score.path, ignored);
-  format::GgufWriter writer(ignored ? score.path : target.string());
+  format::GgufWriter writer(link_target(score.path));
   copy_keys(file, [](std::string_view key) { return key.starts_with(score_prefix); }, writer);
   add_score_keys(score, compared, writer);
   for (const auto& tensor : file.tensors()) add_like(tensor.name, tensor, writer);

@@ -10,11 +10,14 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/quote.hpp"
 #include "copy_gguf.hpp"
 #include "format/gguf.hpp"
+#include "format/gguf_files.hpp"
 #include "format/gguf_writer.hpp"
 #include "model/tensor_list.hpp"
 #include "model/weights.hpp"
@@ -151,7 +154,8 @@ class Splice {
   explicit Splice(const SpliceOptions& options) : options_(options), writer_(options.output) {}
 
   Result<SpliceSummary> run() {
-    const std::string inputs[] = {options_.base, options_.donor};
+    std::vector<std::string> inputs = format::gguf_files(options_.base);
+    for (std::string& file : format::gguf_files(options_.donor)) inputs.push_back(std::move(file));
     if (!options_.dry_run) {
       DS4_TRY(check_output(options_.output, options_.overwrite, inputs));
       if (options_.checksums)

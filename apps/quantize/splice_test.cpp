@@ -152,6 +152,21 @@ TEST_F(Spliced, FilesAreNotReplacedUnasked) {
   }
 }
 
+TEST_F(Spliced, NoPartOfASplitFileIsReplaced) {
+  const std::string first = folder_ + "/m-00001-of-00002.gguf", second = folder_ + "/m-00002-of-00002.gguf";
+  std::ofstream(first) << "a";
+  std::ofstream(second) << "b";
+  splice_.donor = first;
+  splice_.output = second;
+  splice_.overwrite = true;
+  EXPECT_THAT(error(), HasSubstr("is a file that is read"));
+  options_.checkpoint.clear();
+  options_.gguf = second;
+  options_.output = first;
+  options_.overwrite = true;
+  EXPECT_THAT(convert_model(options_).error().message, HasSubstr("is a file that is read"));
+}
+
 TEST_F(Spliced, AnInterruptLeavesNothing) {
   for (const int polls : {0, 5, 60}) {
     int polled = 0;

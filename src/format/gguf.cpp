@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "base/mapped_file.hpp"
 #include "base/quote.hpp"
+#include "format/gguf_files.hpp"
 #include "format/gguf_parse.hpp"
 
 namespace ds4::format {
@@ -151,6 +152,14 @@ Result<GgufFile> GgufFile::parse(std::span<const std::byte> bytes, std::string n
   impl->add(std::move(part), bytes.size(), true);
   DS4_TRY(impl->index());
   return GgufFile(std::move(impl));
+}
+
+std::vector<std::string> gguf_files(const std::string& path) {
+  const auto split = parse_split_name(path);
+  if (!split) return {path};
+  std::vector<std::string> files;
+  for (uint32_t i = 1; i <= split->count; ++i) files.push_back(split->part(i));
+  return files;
 }
 
 Result<GgufFile> GgufFile::open(const std::string& path) {

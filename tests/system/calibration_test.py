@@ -97,8 +97,8 @@ class Calibration(QuantizeTest):
         self.good("--gguf", MODEL, "--recipe", "q2", "-o", plain)
         self.good("--gguf", MODEL, "--recipe", "q2", "--imatrix", importance, "--embed-imatrix", "-o", weighted)
         self.assertEqual(Gguf(weighted).tensors["imatrix.blk.3.ffn_down_exps.weight"][:2], (0, (256, 8)))
-        self.good("score", MODEL, "--backend", "cpu", "--dataset", os.path.join(DATA, "held-out.txt"), "--max-tokens", "300",
-                  "--write-reference", reference, "--keep", "4096")
+        self.good("score", MODEL, "--backend", "cpu", "--raw-prompt", "--dataset", os.path.join(DATA, "held-out.txt"),
+                  "--max-tokens", "300", "--write-reference", reference, "--keep", "4096")
         self.good("score", plain, weighted, "--backend", "cpu", "--reference", reference, "--json", self.path("score.json"))
         without, with_it = [m["mean_kl"] for m in json.loads(read(self.path("score.json")))["models"]]
         print(f"KL of q2: {without:.5f} without importance, {with_it:.5f} with it ({100 * with_it / without - 100:+.1f} %)")

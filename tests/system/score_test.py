@@ -40,8 +40,8 @@ class Score(QuantizeTest):
     def test_a_model_is_no_way_from_itself_and_others_are(self):
         texts = self.write("texts.txt", TEXTS)
         for keep in ("64", "100000"):
-            at_once = self.score(MODEL, "--dataset", texts)["models"][0]
-            written = self.score(MODEL, "--dataset", texts, "--write-reference", self.path("ref"), "--keep", keep)
+            at_once = self.score(MODEL, "--raw-prompt", "--dataset", texts)["models"][0]
+            written = self.score(MODEL, "--raw-prompt", "--dataset", texts, "--write-reference", self.path("ref"), "--keep", keep)
             self.assertEqual([i["id"] for i in at_once["items"]], ["texts.txt:1", "texts.txt:2"])
             self.assertAlmostEqual(written["models"][0]["nll"], at_once["nll"], places=4, msg="steps and passes agree")
             q2 = self.make("q2", f"q2-{keep}.gguf")
@@ -97,14 +97,14 @@ class Score(QuantizeTest):
                                     self.path("importance.dat"), "--imatrix-max-tokens", "8000"], capture_output=True, text=True,
                                    timeout=TIMEOUT_S)
         self.assertEqual(collected.returncode, 0, collected.stderr)
-        self.score(MODEL, "--dataset", held_out, "--max-tokens", "80", "--write-reference", self.path("ref"))
+        self.score(MODEL, "--raw-prompt", "--dataset", held_out, "--max-tokens", "80", "--write-reference", self.path("ref"))
         self.good("--gguf", MODEL, "--recipe", "q2", "--imatrix", self.path("importance.dat"), "-o", self.path("with.gguf"))
         without, importance = self.score(self.make("q2"), self.path("with.gguf"), "--reference", self.path("ref"))["models"]
         self.assertLess(importance["mean_kl"], 0.9 * without["mean_kl"])
 
     def test_stamps(self):
         texts = self.write("texts.txt", TEXTS)
-        self.score(MODEL, "--dataset", texts, "--write-reference", self.path("ref"))
+        self.score(MODEL, "--raw-prompt", "--dataset", texts, "--write-reference", self.path("ref"))
         model = self.make("q2")
         os.symlink("q2.gguf", self.path("link.gguf"))
         before = Gguf(model)
@@ -133,6 +133,28 @@ class Score(QuantizeTest):
                  largest_file=5_000_000)
         self.assertEqual(self.read("q2.gguf"), before)
         self.assertEqual(self.names(), ["q2.gguf", "texts.txt"])
+
+    def test_special_tokens_count_only_when_asked_for(self):
+        texts = self.write("texts.txt", TEXTS)
+        plain = subprocess.run([QUANTIZE, "score", MODEL, "--dataset", texts, "--backend", "cpu", "--json", self.path("plain.json")],
+                               capture_output=True, text=True, timeout=TIMEOUT_S)
+        self.assertEqual(plain.returncode, 0, plain.stderr)
+        self.assertIn("texts.txt spells special tokens, which count as plain text; --raw-prompt makes them special", plain.stderr)
+        rendered = self.score(MODEL, "--raw-prompt", "--dataset", texts)["models"][0]
+        self.assertGreater(json.loads(self.read("plain.json"))["models"][0]["tokens"], rendered["tokens"])
+
+    def test_what_would_fail_later_fails_first(self):
+        texts = self.write("texts.txt", TEXTS)
+        missing = self.path("missing.gguf")
+        for arguments in ((MODEL, missing), (MODEL, "--json", self.path("no/x")), (MODEL, "--svg", self.path("no/x")),
+                          (MODEL, "--tsv", self.path("no/x"))):
+            said = self.bad(1, "missing.gguf|no/x", "score", *arguments, "--dataset", texts, "--backend", "cpu")
+            self.assertNotIn("scored", said)
+        model = self.make("q2")
+        self.write("q2.gguf.tmp", "work")
+        said = self.bad(1, "q2.gguf.tmp is there already", "score", model, "--dataset", texts, "--stamp", "--backend", "cpu")
+        self.assertNotIn("scored", said)
+        self.assertEqual(self.names(), ["q2.gguf", "q2.gguf.tmp", "texts.txt"])
 
     def test_an_interrupt_leaves_no_reference(self):
         running = subprocess.Popen([QUANTIZE, "score", MODEL, "--text", os.path.join(DATA, "facts.txt"), "--backend", "cpu",
