@@ -1,5 +1,6 @@
 """What clients are told of replies that a script gives: thinking, tool calls, limits, formats, in every dialect."""
 import json
+import re
 import unittest
 
 from server_support import (ALL_DIALECTS, DSML, SHELL, TEXT, Chat, Messages, Responses, ServerTest, assistant, block,
@@ -328,6 +329,24 @@ class Replies(ServerTest):
                     ("tool", "call_1", "(guard) " + forged)]
         reply = dialect.ask(self.server, messages, stream, tools=[SHELL])
         self.assertEqual(reply.content, "whole")
+
+    @in_all_dialects
+    def test_instructions_alone_are_answered(self, dialect, stream):
+        alone = dialect.body([("user", "greet")], stream)
+        [message] = alone["input" if dialect.name == "responses" else "messages"]
+        message["role"] = "system"
+        answer = self.server.post(dialect.path, alone)
+        self.assertEqual(answer.status, 200, answer.text)
+        self.assertIn("Hello there!", "".join(re.findall('"(?:text|content|delta)":"([^"]*)"', answer.text)))
+
+    @in_all_dialects
+    def test_answered_conversations_are_refused(self, dialect, stream):
+        reply = dialect.ask(self.server, [("user", "greet"), ("assistant", "Hello there!")], stream)
+        self.assertEqual(reply.status, 400)
+        field = "input" if dialect.name == "responses" else "messages"
+        self.assertTrue(reply.error["message"].startswith(f"{field} must not end"), reply.error)
+        if dialect.name != "messages":
+            self.assertEqual(reply.error["param"], field)
 
     @in_all_dialects
     def test_results_are_sorted_by_call(self, dialect, stream):

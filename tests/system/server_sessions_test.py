@@ -75,19 +75,24 @@ class Warmth(ServerTest):
 
     def test_late_system_messages_cost_nothing(self):
         """As Claude Code sends them: lists behind the question, reminders behind results."""
-        late = {"role": "system", "content": "The following skills are available:\n- a\n- b"}
-        body = Messages().body([("user", self.fresh() + "one call")], tools=[SHELL])
-        body["messages"].append(late)
-        first = self.server.post(Messages.path, body).json
-        [made] = [block for block in first["content"] if block["type"] == "tool_use"]
-        body["messages"] += [{"role": "assistant", "content": first["content"]},
-                             {"role": "user", "content": [{"type": "tool_result", "tool_use_id": made["id"],
-                                                           "content": "a b c"}]},
-                             {"role": "system", "content": "one call: the time is 10:00"}]
-        second = self.server.post(Messages.path, body).json
-        usage = first["usage"]
-        total = sum(usage[name] for name in ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"))
-        self.assertEqual(second["usage"]["cache_read_input_tokens"], total + usage["output_tokens"])
+        lists, reminder = ("The following skills are available:\n- a\n- b", "one call: the time is 10:00")
+        for dialect in ALL_DIALECTS:
+            with self.subTest(dialect=dialect.name):
+                def turns(*messages):
+                    """With ("late", text) as system messages in their place."""
+                    body = dialect.body([("user" if role == "late" else role, *rest) for role, *rest in messages],
+                                        tools=[SHELL])
+                    for item in body["input" if dialect.name == "responses" else "messages"]:
+                        if any(text in json.dumps(item) for text in map(json.dumps, (lists, reminder))):
+                            item["role"] = "system"
+                    answer, reply = self.server.post(dialect.path, body), Reply()
+                    self.assertEqual(answer.status, 200, answer.text)
+                    dialect.read_body(answer.json, reply)
+                    return reply
+                question = (("user", self.fresh() + "one call"), ("late", lists))
+                first = turns(*question)
+                second = turns(*question, assistant(first), ("tool", first.calls[0][0], "a b c"), ("late", reminder))
+                self.assertEqual(second.cached_tokens, first.prompt_tokens + first.completion_tokens)
 
     def test_conversations_without_tools_go_on_behind_the_last_question(self):
         for dialect in ALL_DIALECTS:

@@ -173,6 +173,7 @@ std::vector<ChatMessage> read_anthropic_messages(const Fields& body, const Volat
         "invalid_value");
   }
   keep_late_instructions_in_place(messages);
+  complete_instructions(messages);
   return messages;
 }
 

@@ -125,10 +125,7 @@ void handle_messages(const http::Request& request, std::shared_ptr<http::Exchang
                      Generator& generator, const MessagesOptions& options) {
   FieldErrors errors;
   MessagesRequest messages = read_messages_request(request, generator.info(), options, errors);
-  if (!errors && messages.generation.messages.back().role == Role::assistant) {
-    errors.add("messages", "messages must not end with an assistant message: continuing it is not supported",
-               "unsupported_parameter");
-  }
+  refuse_answered(messages.generation.messages, "messages", errors);  // counting their tokens is possible
   if (errors) return exchange->respond(anthropic_error_response(errors.first()));
   MessagesReplyOptions reply;
   reply.id = random_id("msg_", 24);

@@ -66,6 +66,19 @@ void keep_late_instructions_in_place(std::vector<ChatMessage>& messages) {
   messages = std::move(kept);
 }
 
+void complete_instructions(std::vector<ChatMessage>& messages) {
+  if (!messages.empty() && std::all_of(messages.begin(), messages.end(), instructs)) {
+    messages.emplace_back().role = Role::user;
+  }
+}
+
+void refuse_answered(const std::vector<ChatMessage>& messages, std::string_view field, FieldErrors& errors) {
+  if (messages.empty() || messages.back().role != Role::assistant) return;
+  errors.add(std::string(field),
+             fmt::format("{} must not end with an assistant message: continuing it is not supported", field),
+             "unsupported_parameter");
+}
+
 std::optional<std::string> unanswerable_result(const std::vector<ChatMessage>& messages) {
   std::unordered_set<std::string_view> calls;
   for (const ChatMessage& message : messages) {

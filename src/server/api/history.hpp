@@ -24,6 +24,14 @@ void append_line(std::string& joined, std::string_view text);
 /// are none.
 void keep_late_instructions_in_place(std::vector<ChatMessage>& messages);
 
+/// What leaves the model something to answer: an empty turn of the user behind a conversation of instructions
+/// alone.
+void complete_instructions(std::vector<ChatMessage>& messages);
+
+/// Notes an error if the conversation ends with the assistant: its turn is over, and there is nothing to answer.
+/// `field`: where the messages came from.
+void refuse_answered(const std::vector<ChatMessage>& messages, std::string_view field, FieldErrors& errors);
+
 /// The id of the first tool result that answers no call before it.
 std::optional<std::string> unanswerable_result(const std::vector<ChatMessage>& messages);
 

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "server/api/history.hpp"
 #include "server/api/openai_chat.hpp"
 #include "server/api/request_fields.hpp"
 
@@ -98,6 +99,8 @@ std::vector<ChatMessage> read_chat_messages(const Fields& body) {
     if (result.role == Role::tool) result.tool_call_id = message->string("tool_call_id").value_or("");
     messages.push_back(std::move(result));
   }
+  keep_late_instructions_in_place(messages);
+  complete_instructions(messages);
   return messages;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "server/api/error_body.hpp"
+#include "server/api/history.hpp"
 #include "server/api/openai_chat.hpp"
 #include "server/api/request_fields.hpp"
 #include "server/api/thinking_fields.hpp"
@@ -176,6 +177,7 @@ void handle_chat_completions(const http::Request& request, std::shared_ptr<http:
                              Generator& generator) {
   FieldErrors errors;
   ChatRequest chat = read_chat_request(request, generator.info(), errors);
+  refuse_answered(chat.generation.messages, "messages", errors);
   if (errors) return exchange->respond(openai_error_response(errors.first()));
   auto options = reply_options("chatcmpl-", chat.generation, chat.stream, chat.include_usage);
   options.hide_reasoning = chat.hide_reasoning;

@@ -3,6 +3,7 @@
 
 #include "server/api/openai_chat.hpp"
 #include "server/api/test_api.hpp"
+#include "server/api/test_messages.hpp"
 
 namespace ds4::server::api {
 namespace {
@@ -199,6 +200,29 @@ TEST_F(ChatRequestTest, ToolsThatMakeNoSense) {
   EXPECT_EQ(refused(R"("function_call":{"name":"f"})"),
             "function_call: function_call is not supported; use tool_choice");
   EXPECT_EQ(refused(R"("functions":[],"function_call":"none","tools":null)"), "");
+}
+
+TEST_F(ChatRequestTest, LateInstructionsStayInPlace) {
+  const auto chat = read_messages(R"([{"role":"system","content":"a"},{"content":"b"},
+      {"role":"system","content":"c"},{"role":"assistant","content":"d"},{"role":"developer","content":"e"}])");
+  EXPECT_THAT(shown(chat.generation.messages),
+              testing::ElementsAre("system: a", "user: b\n\n<system-reminder>\nc\n</system-reminder>",
+                                   "assistant: d", "user: e"));
+}
+
+TEST_F(ChatRequestTest, InstructionsAloneGetATurn) {
+  const auto chat = read_messages(R"([{"role":"system","content":"a"},{"role":"developer","content":"b"}])");
+  EXPECT_THAT(shown(chat.generation.messages), testing::ElementsAre("system: a", "developer: b", "user: "));
+}
+
+TEST_F(ChatRequestTest, AnsweredConversationsAreRefused) {
+  request_.body = R"({"messages":[{"content":"a"},{"role":"assistant","content":"b"}]})";
+  FakeGenerator generator;
+  const auto exchange = std::make_shared<FakeExchange>();
+  handle_chat_completions(request_, exchange, generator);
+  EXPECT_EQ(exchange->response.status, 400);
+  EXPECT_EQ(generator.submitted, 0);
+  EXPECT_THAT(exchange->response.body, testing::HasSubstr(R"("param":"messages")"));
 }
 
 TEST_F(ChatRequestTest, ResponseFormat) {

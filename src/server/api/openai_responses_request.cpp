@@ -141,6 +141,7 @@ ResponsesRequest read_responses_request(const http::Request& request, const Serv
         "invalid_value");
   }
   keep_late_instructions_in_place(generation.messages);
+  complete_instructions(generation.messages);
   responses.instructions = body.string("instructions").value_or("");
   add_instructions(responses);
   read_response_tool_choice(body, responses);
@@ -164,6 +165,7 @@ void handle_responses(const http::Request& request, std::shared_ptr<http::Exchan
                       Generator& generator, const std::shared_ptr<ResponseStore>& store) {
   FieldErrors errors;
   ResponsesRequest responses = read_responses_request(request, generator.info(), *store, errors);
+  refuse_answered(responses.generation.messages, "input", errors);
   if (errors) return exchange->respond(openai_error_response(errors.first()));
   auto options = reply_options(responses, store);
   generator.submit(std::move(responses.generation),

@@ -44,6 +44,21 @@ class ResponsesRequestTest : public testing::Test {
   FieldErrors errors_;
 };
 
+TEST_F(ResponsesRequestTest, InstructionsAloneGetATurn) {
+  EXPECT_THAT(items(R"([{"role":"developer","content":"a"}])", R"("instructions":"b")"),
+              ElementsAre("system: b", "developer: a", "user: "));
+}
+
+TEST_F(ResponsesRequestTest, AnsweredConversationsAreRefused) {
+  request_.body = R"({"input":[{"content":"a"},{"role":"assistant","content":"b"}]})";
+  FakeGenerator generator;
+  const auto exchange = std::make_shared<FakeExchange>();
+  handle_responses(request_, exchange, generator, std::make_shared<ResponseStore>());
+  EXPECT_EQ(exchange->response.status, 400);
+  EXPECT_EQ(generator.submitted, 0);
+  EXPECT_THAT(exchange->response.body, testing::HasSubstr(R"("param":"input")"));
+}
+
 TEST_F(ResponsesRequestTest, Defaults) {
   const ResponsesRequest responses = read("");
   ASSERT_EQ(complaint(), "");
