@@ -17,10 +17,10 @@ Result<std::optional<grammar::Constraint>> ConstraintCache::json_object() {
   return get("object", [] { return grammar::Grammar::json_object(); });
 }
 
-Result<std::optional<grammar::Constraint>> ConstraintCache::json_schema(std::string_view schema,
-                                                                        bool strict) {
+Result<std::optional<grammar::Constraint>> ConstraintCache::json_schema(std::string_view schema, bool strict,
+                                                                        std::string_view field) {
   return get(fmt::format("schema {} {}", strict, schema),
-             [&] { return grammar::Grammar::json_schema(schema, strict); });
+             [&] { return grammar::Grammar::json_schema(schema, strict, field); });
 }
 
 Result<std::optional<grammar::Constraint>> ConstraintCache::tool_calls(

@@ -27,7 +27,9 @@ class ConstraintCache {
   explicit ConstraintCache(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
   Result<std::optional<grammar::Constraint>> json_object();
-  Result<std::optional<grammar::Constraint>> json_schema(std::string_view schema, bool strict);
+  /// `field`: what error messages begin with.
+  Result<std::optional<grammar::Constraint>> json_schema(std::string_view schema, bool strict,
+                                                         std::string_view field = "response_format");
   Result<std::optional<grammar::Constraint>> tool_calls(std::span<const grammar::ToolSignature> tools,
                                                         bool parallel);
   size_t size() const;

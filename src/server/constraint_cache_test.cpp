@@ -29,6 +29,9 @@ TEST(ConstraintCache, KeepsWhatWasUsedLast) {
   EXPECT_TRUE(cache.tool_calls({&other, 1}, false));
   EXPECT_EQ(cache.size(), 6u);
   EXPECT_FALSE(cache.json_schema("{", true));
+  const auto refused = cache.json_schema(R"({"not":{}})", true, "text.format");
+  ASSERT_FALSE(refused);
+  EXPECT_TRUE(refused.error().message.starts_with("text.format: ")) << refused.error().message;
   EXPECT_EQ(cache.size(), 6u);
   for (int i = 0; i < 50; ++i) EXPECT_TRUE(cache.json_schema(fmt::format(R"({{"enum":[{}]}})", i), true));
   EXPECT_EQ(cache.size(), 32u);

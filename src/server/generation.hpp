@@ -30,8 +30,9 @@ enum class ToolChoice {
 /// What the answer must look like.
 struct ResponseFormat {
   enum class Kind { text, json_object, json_schema } kind = Kind::text;
-  std::string schema;   // json_schema: raw JSON text
-  bool strict = false;  // json_schema: every property is written
+  std::string schema;                     // json_schema: raw JSON text
+  bool strict = false;                    // json_schema: every property is written
+  std::string field = "response_format";  // of the request, for errors
 };
 
 struct Thinking {

@@ -73,7 +73,8 @@ Result<Constraints> Scheduler::make_constraints(const GenerationRequest& request
   if (request.format.kind == ResponseFormat::Kind::json_object) {
     DS4_ASSIGN(made.answer, constraints_.json_object());
   } else {
-    DS4_ASSIGN(made.answer, constraints_.json_schema(request.format.schema, request.format.strict));
+    DS4_ASSIGN(made.answer,
+               constraints_.json_schema(request.format.schema, request.format.strict, request.format.field));
   }
   const bool tools = request.kind == GenerationRequest::Kind::chat && !request.tools.empty() &&
                      request.tool_choice == ToolChoice::automatic;

@@ -3,7 +3,7 @@ import json
 import re
 import unittest
 
-from server_support import (ALL_DIALECTS, DSML, SHELL, TEXT, Chat, Messages, Responses, ServerTest, assistant, block,
+from server_support import (ALL_DIALECTS, DSML, SHELL, TEXT, Chat, Messages, Reply, Responses, ServerTest, assistant, block,
                             call, function, in_all_dialects, main)
 
 EXACT = 'cat > a.html <<EOF\n<b>&amp; &lt; "quoted" \'single\' \\n</b>\t\u65e5\u672c\nEOF\n'
@@ -53,6 +53,7 @@ RULES = [
     ("unwilling", "Go.</think>I would rather not."),
     ("format or call", "Go.</think>" + block(call("shell", command="ls"))),
     ("format of markup", 'Go.</think>{"note":"' + "<tool_calls> <invoke name='x'>" + '","marks":[1,2]}'),
+    ("nothing please", "Go.</think>{}"),
     ("json please", 'Go.</think>{"ok":true}'),
     ("stops", "STOP is not the end of reasoning.</think>one two STOP three"),
     ("long call", "Go.</think>" + block(call("shell", command="word " * 400))),
@@ -299,7 +300,21 @@ class Replies(ServerTest):
             answer = self.server.post(dialect.path, dialect.body(
                 [("user", "json please")], schema={"type": "object", "not": {"required": ["a"]}}))
             self.assertEqual(answer.status, 400, dialect.name)
+            field = {"chat": "response_format", "responses": "text.format", "messages": "output_config.format"}
             self.assertIn("'not'", answer.error["message"])
+            self.assertTrue(answer.error["message"].startswith(field[dialect.name] + ": "), answer.error)
+
+    def test_strict_schemas_have_every_property(self):
+        """The script writes an empty object, which only an optional property allows."""
+        schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "additionalProperties": False}
+        for dialect in (Chat(), Responses()):
+            for strict, names in ((False, []), (True, ["ok"])):
+                body = dialect.body([("user", "nothing please")], schema=schema)
+                form = body["text"]["format"] if dialect.name == "responses" else body["response_format"]["json_schema"]
+                form["strict"] = strict
+                reply = Reply()
+                dialect.read_body(self.server.post(dialect.path, body).json, reply)
+                self.assertEqual(list(json.loads(reply.content)), names, (dialect.name, strict))
 
     @in_all_dialects
     def test_stop_strings_end_the_answer_only(self, dialect, stream):
@@ -531,6 +546,33 @@ class ResponsesOnly(ServerTest):
         answer = self.server.post(Responses.path, {"input": result, "previous_response_id": first.id})
         self.assertEqual((answer.status, answer.error["code"], answer.error["param"]),
                          (400, "previous_response_not_found", "previous_response_id"))
+
+    def test_cut_answers_go_on(self):
+        question = {"type": "message", "role": "user", "content": self.fresh() + "stops"}
+        first = self.server.post(Responses.path, {"input": [question], "max_output_tokens": 2, "temperature": 0,
+                                                  "reasoning": {"effort": "none"}}).json
+        self.assertEqual([first["status"], *(item["status"] for item in first["output"])], ["incomplete"] * 2)
+        answer = self.server.post(Responses.path, {"temperature": 0, "input": [
+            question, *first["output"], {"type": "message", "role": "user", "content": "greet"}]})
+        self.assertEqual(answer.status, 200, answer.text)
+        self.assertEqual(answer.json["output"][-1]["content"][0]["text"], "Hello there!")
+
+    def test_items_are_found_by_their_ids(self):
+        """As libraries send them that leave the conversation to the server."""
+        tools = [{"type": "function", **SHELL}]
+        question = {"type": "message", "role": "user", "content": self.fresh() + "one call"}
+        for stream in (False, True):
+            output = self.output("", stream, input=[question], tools=tools)
+            [made] = [item for item in output if item["type"] == "function_call"]
+            later = [question, *({"type": "item_reference", "id": item["id"]} for item in output),
+                     {"type": "function_call_output", "call_id": made["call_id"], "output": "x"}]
+            second = self.ask("", stream, input=later, tools=tools)
+            self.assertEqual(second.content, "Done.")
+            self.assertGreater(second.cached_tokens, 0)
+        later[1]["id"] = "msg_unknown"
+        answer = self.server.post(Responses.path, {"input": later, "tools": tools})
+        self.assertEqual((answer.status, answer.error["code"], answer.error["param"]),
+                         (400, "item_not_found", "input[1].id"))
 
     def test_results_without_their_calls_are_refused(self):
         answer = self.server.post(Responses.path, {"input": [

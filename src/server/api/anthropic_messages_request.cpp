@@ -77,6 +77,7 @@ void read_format(const Fields& holder, std::string_view name, ResponseFormat& fo
     if (!fields->object("schema")) return fields->wrong_value("schema", "must be given");
     format.kind = ResponseFormat::Kind::json_schema;
     format.schema = fields->find("schema")->text();
+    format.field = holder.path_of(name);
   } else if (type != "text") {
     fields->wrong_value("type", "must be json_schema");
   }

@@ -88,6 +88,7 @@ TEST_F(MessagesRequestTest, EveryField) {
   EXPECT_EQ(request.thinking.budget_tokens, 9u);
   EXPECT_EQ(request.format.kind, ResponseFormat::Kind::json_schema);
   EXPECT_EQ(request.format.schema, R"({ "type":"object" })");
+  EXPECT_EQ(request.format.field, "output_config.format");
   request_.headers = {{"X-Claude-Code-Session-Id", "s"}};
   EXPECT_EQ(read(R"("metadata":{"user_id":"u"})").generation.conversation, "s");
   EXPECT_EQ(

@@ -135,6 +135,7 @@ ResponseFormat read_response_format(const Fields& body) {
     }
     format.kind = ResponseFormat::Kind::json_schema;
     format.schema = holder->find("schema")->text();
+    format.strict = holder->boolean("strict").value_or(false);
   } else if (type == "json_object") {
     format.kind = ResponseFormat::Kind::json_object;
   } else if (type != "text") {

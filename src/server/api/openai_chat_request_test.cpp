@@ -235,6 +235,10 @@ TEST_F(ChatRequestTest, ResponseFormat) {
           .generation.format;
   EXPECT_EQ(format.kind, Kind::json_schema);
   EXPECT_EQ(format.schema, R"({"type": "object"})");
+  EXPECT_TRUE(format.strict);
+  EXPECT_EQ(format.field, "response_format");
+  EXPECT_FALSE(read(R"("response_format":{"type":"json_schema","json_schema":{"strict":false,"schema":{}}})")
+                   .generation.format.strict);
   EXPECT_EQ(read(R"("response_format":{"type":"json_object","schema":{"a":1}})").generation.format.schema,
             R"({"a":1})");
   EXPECT_EQ(complaint(), "");

@@ -52,8 +52,9 @@ void read_response_tools(const std::vector<JsonValue>& tools, const std::string&
 /// `tool_choice` and `parallel_tool_calls`, after all tools.
 void read_response_tool_choice(const Fields& body, ResponsesRequest& request);
 
-/// `input`: appends its items to the messages, and the tools that a search found to the tools.
-void read_response_input(const Fields& body, ResponsesRequest& request);
+/// `input`: appends its items to the messages, and the tools that a search found to the tools. References are
+/// to items of responses in the store.
+void read_response_input(const Fields& body, ResponseStore& store, ResponsesRequest& request);
 
 struct ResponsesReplyOptions {
   std::string id;  // "resp_..."

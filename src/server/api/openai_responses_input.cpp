@@ -87,18 +87,21 @@ std::string identity(const Fields& item) {
 
 class InputReader {
  public:
-  explicit InputReader(ResponsesRequest& request)
-      : request_(request), messages_(request.generation.messages) {}
+  InputReader(ResponseStore& store, ResponsesRequest& request)
+      : store_(store), request_(request), messages_(request.generation.messages) {}
 
   void read(const Fields& item) {
     const std::string type = item.string("type").value_or("message");
     const std::string status = item.string("status").value_or("");
-    if (!status.empty() && status != "completed") {
+    // Half a call cannot be answered; texts that a limit cut are what the model said.
+    const bool may_be_cut = type == "message" || type == "reasoning";
+    if (!status.empty() && status != "completed" && !(may_be_cut && status == "incomplete")) {
       return item.refuse("status",
                          fmt::format("{} is not supported: items must be completed", status.substr(0, 40)));
     }
     if (type == "message") return read_message(item);
     if (type == "reasoning") return read_reasoning(item);
+    if (type == "item_reference") return read_reference(item);
     if (type == "function_call" || type == "custom_tool_call") return read_call(item, type);
     if (type == "local_shell_call") return add_call(item, "local_shell", read_action(item));
     if (type == "tool_search_call") return add_call(item, "tool_search", read_action(item));
@@ -137,6 +140,22 @@ class InputReader {
     message.content = read_parts(item, "content");
     if (*role == Role::assistant) message.reasoning = std::exchange(reasoning_, "");
     messages_.push_back(std::move(message));
+  }
+
+  void read_reference(const Fields& item) {
+    const std::string id = item.string("id").value_or("");
+    const auto response = store_.get_of_item(id);
+    FieldErrors ignored;  // it is our own text
+    const auto body = response ? parse_body(response->body, ignored) : std::nullopt;
+    const auto output = body ? Fields(*body, "", ignored).array("output") : std::nullopt;
+    for (const JsonValue& value : output.value_or(std::vector<JsonValue>())) {
+      const Fields stored(value, item.path_of("id"), item.errors());
+      if (stored.string("id") == id) return read(stored);
+    }
+    item.errors().add(
+        item.path_of("id"),
+        fmt::format("The item {} is not kept here; send the item itself instead", id.substr(0, 80)),
+        "item_not_found");
   }
 
   void read_reasoning(const Fields& item) {
@@ -190,6 +209,7 @@ class InputReader {
       read_response_tools(*tools, item.path_of("tools"), item.errors(), request_);
   }
 
+  ResponseStore& store_;
   ResponsesRequest& request_;
   std::vector<ChatMessage>& messages_;
   std::string reasoning_;  // of the assistant's message or call that comes next
@@ -197,7 +217,7 @@ class InputReader {
 
 }  // namespace
 
-void read_response_input(const Fields& body, ResponsesRequest& request) {
+void read_response_input(const Fields& body, ResponseStore& store, ResponsesRequest& request) {
   const auto input = body.find("input");
   if (!input) return body.errors().add("input", "missing input", "missing_required_parameter");
   if (input->is(Kind::string)) {
@@ -205,7 +225,7 @@ void read_response_input(const Fields& body, ResponsesRequest& request) {
     return;
   }
   if (!input->is(Kind::array)) return body.wrong_type("input", "a string or an array of items");
-  InputReader reader(request);
+  InputReader reader(store, request);
   size_t index = 0;
   for (const JsonValue& element : input->elements()) {
     const auto item = element_fields(element, element_path("input", index++), body.errors());

@@ -88,7 +88,8 @@ class ResponsesReply final : public EventSink {
   bool any_piece_ = false;  // of the open item's text was sent
   CustomInputReader custom_input_;
   std::string output_;  // the completed items, separated by commas
-  ChatMessage reply_;   // the answer, to be kept
+  std::vector<std::string> item_ids_;
+  ChatMessage reply_;  // the answer, to be kept
   GenerationEvent finished_;
   bool begun_ = false;
   bool ended_ = false;
@@ -273,6 +274,7 @@ void ResponsesReply::complete_item(const char* status) {
   write_item(item, *open_, status);
   if (!output_.empty()) output_.push_back(',');
   output_ += item.text();
+  item_ids_.push_back(open_->id);
   JsonWriter json;
   json.begin_object().member("output_index", open_index_).key("item").raw(item.text());
   send("response.output_item.done", std::move(json));
@@ -301,7 +303,7 @@ void ResponsesReply::keep(std::string body) {
   if (!options_.store) return;
   reply_.role = Role::assistant;
   options_.conversation.push_back(std::move(reply_));
-  options_.store->put(options_.id, {std::move(options_.conversation), std::move(body)});
+  options_.store->put(options_.id, {std::move(options_.conversation), std::move(body), std::move(item_ids_)});
 }
 
 void ResponsesReply::fail(RequestError error) {

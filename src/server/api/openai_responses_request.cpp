@@ -41,6 +41,8 @@ ResponseFormat read_format(const Fields& body) {
     if (fields->object("schema")) {
       format.kind = ResponseFormat::Kind::json_schema;
       format.schema = fields->find("schema")->text();
+      format.strict = fields->boolean("strict").value_or(false);
+      format.field = text->path_of("format");
     } else {
       fields->wrong_value("schema", "must be given");
     }
@@ -131,7 +133,7 @@ ResponsesRequest read_responses_request(const http::Request& request, const Serv
   generation.model = body.string("model").value_or(info.model_id);
   if (const auto tools = body.array("tools")) read_response_tools(*tools, "tools", errors, responses);
   read_previous(body, store, responses);
-  read_response_input(body, responses);
+  read_response_input(body, store, responses);
   if (const auto id = unanswerable_result(generation.messages)) {
     errors.add(
         "input",

@@ -59,6 +59,29 @@ TEST_F(ResponsesRequestTest, AnsweredConversationsAreRefused) {
   EXPECT_THAT(exchange->response.body, testing::HasSubstr(R"("param":"input")"));
 }
 
+TEST_F(ResponsesRequestTest, TextsThatALimitCut) {
+  EXPECT_THAT(items(R"([{"content":"a"},
+                        {"type":"reasoning","status":"incomplete","summary":[{"type":"summary_text","text":"b"}]},
+                        {"role":"assistant","status":"incomplete","content":[{"type":"output_text","text":"c"}]},
+                        {"content":"d"}])"),
+              ElementsAre("user: a", "assistant: <b>c", "user: d"));
+  EXPECT_EQ(complaint(), "");
+}
+
+TEST_F(ResponsesRequestTest, ReferencesToItems) {
+  StoredResponse stored;
+  stored.body = R"({"id":"resp_1","output":[
+      {"id":"rs_1","type":"reasoning","status":"completed","summary":[{"type":"summary_text","text":"b"}]},
+      {"id":"fc_1","type":"function_call","status":"completed","name":"f","call_id":"c1","arguments":"{}"}]})";
+  stored.item_ids = {"rs_1", "fc_1"};
+  store_.put("resp_1", stored);
+  EXPECT_THAT(
+      items(R"([{"content":"a"},{"type":"item_reference","id":"rs_1"},{"type":"item_reference","id":"fc_1"},
+                        {"type":"function_call_output","call_id":"c1","output":"d"}])"),
+      ElementsAre("user: a", "assistant: <b> c1=f{}", "tool(c1): d"));
+  EXPECT_EQ(complaint(), "");
+}
+
 TEST_F(ResponsesRequestTest, Defaults) {
   const ResponsesRequest responses = read("");
   ASSERT_EQ(complaint(), "");
@@ -99,6 +122,9 @@ TEST_F(ResponsesRequestTest, EveryField) {
   EXPECT_EQ(request.conversation, "k");
   EXPECT_EQ(request.format.kind, ResponseFormat::Kind::json_schema);
   EXPECT_EQ(request.format.schema, R"({ "type":"object" })");
+  EXPECT_TRUE(request.format.strict);
+  EXPECT_EQ(request.format.field, "text.format");
+  EXPECT_FALSE(read(R"("text":{"format":{"type":"json_schema","schema":{}}})").generation.format.strict);
   EXPECT_EQ(read(R"("text":{"format":{"type":"json_object"}})").generation.format.kind,
             ResponseFormat::Kind::json_object);
   EXPECT_EQ(read(R"("reasoning":{"effort":"none","summary":null})").generation.thinking.mode,
@@ -186,10 +212,14 @@ TEST_F(ResponsesRequestTest, InputThatMakesNoSense) {
   EXPECT_EQ(
       refused_items(R"([{"type":"function_call_output","call_id":"c","output":[{"type":"input_image"}]}])"),
       "input[0].output[0]: input[0].output[0]: content of type input_image is not supported");
-  EXPECT_EQ(refused_items(R"([{"content":"a","status":"incomplete"}])"),
-            "input[0].status: input[0].status incomplete is not supported: items must be completed");
+  EXPECT_EQ(refused_items(R"([{"content":"a","status":"in_progress"}])"),
+            "input[0].status: input[0].status in_progress is not supported: items must be completed");
+  EXPECT_EQ(
+      refused_items(
+          R"([{"type":"function_call","call_id":"c","name":"f","arguments":"{","status":"incomplete"}])"),
+      "input[0].status: input[0].status incomplete is not supported: items must be completed");
   EXPECT_EQ(refused_items(R"([{"type":"item_reference","id":"msg_1"}])"),
-            "input[0].type: input[0].type item_reference is not supported; replay the full input instead");
+            "input[0].id: The item msg_1 is not kept here; send the item itself instead");
   EXPECT_EQ(refused_items(R"([{"type":"function_call","call_id":"c"}])"),
             "input[0].name: input[0].name must be given");
   EXPECT_EQ(refused_items(R"([{"type":"function_call_output","call_id":"c9","output":"x"}])"),

@@ -17,6 +17,7 @@ namespace ds4::server::api {
 struct StoredResponse {
   std::vector<ChatMessage> messages;  // the conversation with the answer, without instructions
   std::string body;                   // the response as the client got it
+  std::vector<std::string> item_ids;  // of its output
 };
 
 /// In memory, bounded: the response that was not used for the longest time goes first. Thread-safe.
@@ -33,6 +34,8 @@ class ResponseStore {
   void put(std::string id, StoredResponse response);
   /// Null: unknown.
   std::shared_ptr<const StoredResponse> get(std::string_view id);
+  /// The response with this item in its output. Null: unknown.
+  std::shared_ptr<const StoredResponse> get_of_item(std::string_view item_id);
   /// False: unknown.
   bool erase(std::string_view id);
   size_t size() const;
@@ -44,13 +47,15 @@ class ResponseStore {
     size_t bytes = 0;
     std::shared_ptr<const StoredResponse> response;
   };
-  using Entries = std::list<Entry>;  // used last: in front
+  using Entries = std::list<Entry>;                                       // used last: in front
+  using Index = std::unordered_map<std::string_view, Entries::iterator>;  // keys lie in the entries
+  std::shared_ptr<const StoredResponse> get(const Index& index, std::string_view id);
   void remove(Entries::iterator entry);
 
   Limits limits_;
   mutable std::mutex mutex_;
   Entries entries_;
-  std::unordered_map<std::string_view, Entries::iterator> by_id_;  // keys lie in the entries
+  Index by_id_, by_item_;
   size_t bytes_ = 0;
 };
 

@@ -8,7 +8,7 @@ namespace {
 StoredResponse response(const std::string& text) {
   ChatMessage message;
   message.content = text;
-  return {{message}, "{}"};
+  return {{message}, "{}", {}};
 }
 
 TEST(ResponseStore, KeepsTheLastUsed) {
@@ -25,6 +25,29 @@ TEST(ResponseStore, KeepsTheLastUsed) {
   EXPECT_EQ(store.size(), 2u);
   EXPECT_TRUE(store.erase("a"));
   EXPECT_FALSE(store.erase("a"));
+  EXPECT_TRUE(store.erase("c"));
+  EXPECT_EQ(store.bytes(), 0u);
+}
+
+TEST(ResponseStore, FindsResponsesByTheirItems) {
+  ResponseStore store({2, 1 << 20});
+  const auto put = [&](const std::string& id, std::vector<std::string> items) {
+    StoredResponse stored = response(id);
+    stored.item_ids = std::move(items);
+    store.put(id, std::move(stored));
+  };
+  put("a", {"rs_1", "msg_1"});
+  put("b", {"msg_2"});
+  EXPECT_EQ(store.get_of_item("msg_1"), store.get("a"));
+  EXPECT_EQ(store.get_of_item("msg_2"), store.get("b"));
+  EXPECT_NE(store.get_of_item("rs_1"), nullptr);  // used last
+  put("c", {});
+  EXPECT_EQ(store.get_of_item("msg_2"), nullptr);
+  put("a", {"msg_3"});
+  EXPECT_EQ(store.get_of_item("msg_1"), nullptr);
+  EXPECT_EQ(store.get_of_item("msg_3"), store.get("a"));
+  EXPECT_TRUE(store.erase("a"));
+  EXPECT_EQ(store.get_of_item("msg_3"), nullptr);
   EXPECT_TRUE(store.erase("c"));
   EXPECT_EQ(store.bytes(), 0u);
 }
