@@ -68,10 +68,10 @@ OFF = {
              {"chat_template_kwargs": {"enable_thinking": False}}, {"chat_template_kwargs": {"thinking": False}},
              {"reasoning_effort": "none"}, {"reasoning": {"effort": "none"}}, {"reasoning": {"enabled": False}},
              {"thinking": {"type": "disabled"}, "reasoning_effort": "high"},
-             {"reasoning_effort": "none", "enable_thinking": True}, {"model": "deepseek-chat"}],
+             {"reasoning_effort": "none", "enable_thinking": True}, {"model": "deepseek-chat"}, {"thinking_budget": 0}],
     "responses": [{"reasoning": {"effort": "none"}}, {"reasoning": {"effort": "none", "summary": "auto"}},
-                  {"enable_thinking": False}],
-    "messages": [{"thinking": {"type": "disabled"}},
+                  {"enable_thinking": False}, {"reasoning": {"max_tokens": 0}}],
+    "messages": [{"thinking": {"type": "disabled"}}, {"thinking": {"type": "enabled", "budget_tokens": 0}},
                  {"thinking": {"type": "disabled"}, "output_config": {"effort": "high"}},
                  {"thinking": None, "output_config": {"effort": "none"}}],
 }
@@ -456,7 +456,8 @@ class ChatOnly(ServerTest):
         for field, value in (("logit_bias", {"5": 1}), ("frequency_penalty", 0.5), ("audio", {"voice": "x"}),
                              ("temperature", -1), ("top_p", 2), ("max_tokens", -5), ("n", 100), ("top_logprobs", 3),
                              ("messages", "text"), ("stop", 7), ("tool_choice", "required"),
-                             ("response_format", {"type": "yaml"})):
+                             ("response_format", {"type": "yaml"}), ("n_predict", 5),
+                             ("mcp_servers", [{"type": "url", "url": "https://example.com", "name": "m"}])):
             answer = self.server.post(Chat.path, Chat().body([("user", "greet")], extra={field: value}))
             self.assertEqual(answer.status, 400, field)
             self.assertEqual(answer.error["type"], "invalid_request_error", field)
@@ -603,7 +604,7 @@ class ResponsesOnly(ServerTest):
             answer = self.server.post(Responses.path, Responses().body([("user", "greet")], extra={field: value}))
             self.assertEqual(answer.status, 400, (field, answer.text))
             self.assertTrue(answer.error["param"].startswith(field), answer.error)
-        for field, value in (("store", False), ("include", ["reasoning.encrypted_content"]), ("truncation", "disabled"),
+        for field, value in (("store", False), ("include", ["reasoning.encrypted_content"]), ("truncation", "auto"),
                              ("service_tier", "auto"), ("prompt_cache_key", "k"), ("metadata", {"a": "b"}),
                              ("client_metadata", {"x": "y"}), ("text", {"verbosity": "low"})):
             answer = self.server.post(Responses.path, Responses().body([("user", "greet")], extra={field: value}))
@@ -644,9 +645,14 @@ class AnthropicOnly(ServerTest):
         body = Messages().body([("user", "greet")])
         body["messages"].insert(0, {"role": "system", "content": "Be brief."})
         body["messages"][1]["content"] = [{"type": "text", "text": "greet", "cache_control": {"type": "ephemeral"}}]
-        body.update(metadata={"user_id": "u"}, context_management={"edits": []}, betas=["x"])
+        body.update(metadata={"user_id": "u"}, betas=["x"], context_management={
+            "edits": [{"type": "clear_thinking_20251015", "keep": "all"}]})
         answer = self.server.post(Messages.path + "?beta=true", body, {"anthropic-beta": "something-2025-01-01"})
         self.assertEqual(answer.status, 200, answer.text)
+        body["context_management"]["edits"].append({"type": "clear_tool_uses_20250919"})
+        answer = self.server.post(Messages.path, body)
+        self.assertEqual(answer.status, 400)
+        self.assertIn("context_management.edits[1].type", answer.error["message"])
 
 
 if __name__ == "__main__":

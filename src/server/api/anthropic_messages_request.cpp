@@ -83,6 +83,23 @@ void read_format(const Fields& holder, std::string_view name, ResponseFormat& fo
   }
 }
 
+/// Edits of the conversation before the model sees it. How much reasoning of earlier turns is shown is the
+/// template's affair, whatever clients ask for.
+void refuse_edits(const Fields& body) {
+  const auto management = body.object("context_management");
+  const auto edits = management ? management->array("edits") : std::nullopt;
+  size_t index = 0;
+  for (const JsonValue& edit : edits.value_or(std::vector<JsonValue>())) {
+    const auto fields =
+        element_fields(edit, element_path(management->path_of("edits"), index++), body.errors());
+    if (!fields) return;
+    const std::string type = fields->string("type").value_or("");
+    if (!type.starts_with("clear_thinking")) {
+      fields->refuse("type", fmt::format("{} is not supported", type.substr(0, 40)));
+    }
+  }
+}
+
 /// The session's id, or what names the user.
 std::string conversation_of(const Fields& body, const http::Request& request) {
   if (std::string hint = conversation_hint(body, request); !hint.empty()) return hint;
@@ -116,6 +133,7 @@ MessagesRequest read_messages_request(const http::Request& request, const Server
   generation.stop = read_stop(body, "stop_sequences");
   messages.stream = body.boolean("stream").value_or(false);
   messages.generation.stream = messages.stream;
+  refuse_edits(body);
   refuse_unsupported(body);
   generation.conversation = conversation_of(body, request);
   generation.body = request.body;

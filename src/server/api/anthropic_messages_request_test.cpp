@@ -251,6 +251,18 @@ TEST_F(MessagesRequestTest, ValuesThatMakeNoSense) {
   EXPECT_EQ(refused(R"("frequency_penalty":1)"), "frequency_penalty: frequency_penalty is not supported");
 }
 
+TEST_F(MessagesRequestTest, EditsOfTheConversation) {
+  const auto edits = [&](const std::string& json) {
+    return refused("\"context_management\":{\"edits\":" + json + "}");
+  };
+  EXPECT_EQ(edits(R"([{"type":"clear_thinking_20251015","keep":"all"}])"), "");
+  EXPECT_EQ(
+      edits(R"([{"type":"clear_thinking_20251015"},{"type":"clear_tool_uses_20250919"}])"),
+      "context_management.edits[1].type: context_management.edits[1].type clear_tool_uses_20250919 is not "
+      "supported");
+  EXPECT_EQ(edits("[5]"), "context_management.edits[0]: context_management.edits[0] must be an object");
+}
+
 TEST(Messages, HandlersAnswerInTheirOwnShape) {
   FakeGenerator generator;
   generator.counted.prompt_tokens = 7;

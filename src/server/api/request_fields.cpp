@@ -37,6 +37,7 @@ constexpr NeutralNumber kNumbers[] = {
     {"top_a", 0},
     {"min_tokens", 0},
     {"dynatemp_range", 0},
+    {"n_predict", -1},
 };
 /// Fields that change the answer whenever they have a value that is not empty.
 constexpr const char* kOthers[] = {
@@ -61,6 +62,7 @@ constexpr const char* kOthers[] = {
     "prompt_embeds",
     "prompt_token_ids",
     "continue_final_message",
+    "mcp_servers",
 };
 
 bool is_empty(const JsonValue& value) {

@@ -100,6 +100,9 @@ TEST_F(RequestFields, UnsupportedFieldsAreRefusedByName) {
   EXPECT_EQ(refused(R"({"ignore_eos":true})"), "ignore_eos");
   EXPECT_EQ(refused(R"({"add_generation_prompt":false})"), "add_generation_prompt");
   EXPECT_EQ(refused(R"({"frequency_penalty":"x"})"), "frequency_penalty");
+  EXPECT_EQ(refused(R"({"n_predict":64})"), "n_predict");
+  EXPECT_EQ(refused(R"({"mcp_servers":[{"type":"url","url":"https://example.com","name":"m"}]})"),
+            "mcp_servers");
 }
 
 TEST_F(RequestFields, NeutralValuesAndHarmlessFieldsAreAccepted) {
@@ -107,7 +110,8 @@ TEST_F(RequestFields, NeutralValuesAndHarmlessFieldsAreAccepted) {
       refused(
           R"({"frequency_penalty":0,"presence_penalty":0.0,"repetition_penalty":1,"logit_bias":{ },"audio":null,
                         "modalities":["text"],"grammar":"","stop_token_ids":[ ],"ignore_eos":false,"user":"u","metadata":{"a":"b"},
-                        "store":true,"service_tier":"auto","prediction":{"type":"content"},"unknown":[1]})"),
+                        "store":true,"service_tier":"auto","prediction":{"type":"content"},"unknown":[1],
+                        "n_predict":-1,"mcp_servers":[],"verbosity":"low"})"),
       "");
 }
 

@@ -33,7 +33,12 @@ void read_effort(const Fields& fields, std::string_view name, EffortProfile prof
 }
 
 void read_budget(const Fields& fields, std::string_view name, Wishes& wishes) {
-  if (const auto budget = fields.count(name, 0, kLargestBudget)) wishes.budget_tokens = budget;
+  const auto budget = fields.count(name, 0, kLargestBudget);
+  if (budget == size_t{0}) {
+    wishes.off = true;
+  } else if (budget) {
+    wishes.budget_tokens = budget;
+  }
 }
 
 void read_thinking_object(const Fields& thinking, Wishes& wishes) {

@@ -44,7 +44,10 @@ TEST(ReadThinking, EverySpelling) {
       {R"({"reasoning":{"effort":"none"}})", "none"},
       {R"({"reasoning":{"effort":"max","max_tokens":9,"summary":"auto"}})", "max 9"},
       {R"({"output_config":{"effort":"max"}})", "max"},
-      {R"({"thinking_budget":0})", "high 0"},
+      {R"({"thinking_budget":1})", "high 1"},
+      {R"({"thinking_budget":0})", "none"},
+      {R"({"thinking":{"type":"enabled","budget_tokens":0}})", "none"},
+      {R"({"reasoning":{"effort":"max","max_tokens":0}})", "none"},
   };
   for (const auto& [body, expected] : cases) EXPECT_EQ(applied(body), expected) << body;
 }
