@@ -28,8 +28,8 @@ void keep_late_instructions_in_place(std::vector<ChatMessage>& messages);
 /// alone.
 void complete_instructions(std::vector<ChatMessage>& messages);
 
-/// Notes an error if the conversation ends with the assistant: its turn is over, and there is nothing to answer.
-/// `field`: where the messages came from.
+/// Notes an error if the conversation ends with the assistant: its turn is over, and there is nothing to
+/// answer. `field`: where the messages came from.
 void refuse_answered(const std::vector<ChatMessage>& messages, std::string_view field, FieldErrors& errors);
 
 /// The id of the first tool result that answers no call before it.
