@@ -287,16 +287,16 @@ void ResponsesReply::finish(const Usage& usage) {
   close((open_reasoning ? !finished_.reasoning_complete : cut) ? "incomplete" : "completed");
   ended_ = true;
   std::string body = response_json(cut ? "incomplete" : "completed", &usage, nullptr);
+  keep(body);  // first: a client may go on from it at once
   if (options_.stream) {
     send_response(cut ? "response.incomplete" : "response.completed", body);
     exchange_->end();
   } else {
     http::Response response;
-    response.body = body;
+    response.body = std::move(body);
     response.headers = options_.headers;
     exchange_->respond(std::move(response));
   }
-  keep(std::move(body));
 }
 
 void ResponsesReply::keep(std::string body) {

@@ -154,6 +154,29 @@ TEST(ResponsesStream, NoKeepaliveInTheMiddleOfAnEvent) {
   EXPECT_NE(exchange->keepalive(), "");
 }
 
+// A client that has the last byte may go on from the response, or from its items.
+TEST(Responses, AreKeptBeforeTheClientHasThem) {
+  class Client final : public FakeExchange {
+   public:
+    void respond(http::Response /*value*/) override { kept = store->get_of_item("msg_1") != nullptr; }
+    void write(std::string bytes) override {
+      if (bytes.starts_with("event: response.completed")) kept = store->get("resp_1") != nullptr;
+    }
+    std::shared_ptr<ResponseStore> store = std::make_shared<ResponseStore>();
+    bool kept = false;
+  };
+  for (const bool stream : {false, true}) {
+    const auto client = std::make_shared<Client>();
+    ResponsesReplyOptions options = options_for(stream);
+    options.store = client->store;
+    const auto reply = make_responses_reply(std::move(options), client);
+    for (const GenerationEvent& event : {started_event(), text_event(Event::content, "Hi"),
+                                         finished_event(FinishReason::stop), done_event({})})
+      reply->on_event(event);
+    EXPECT_TRUE(client->kept) << stream;
+  }
+}
+
 TEST(ResponsesStream, SummaryOfReasoning) {
   ResponsesReplyOptions options = options_for(true);
   options.summaries = true;
