@@ -264,6 +264,11 @@ class Keepalive(unittest.TestCase):
                 self.assertIn(dialect.keepalive, text, dialect.name)
                 self.assertLess(gap, 9, dialect.name)
                 self.assertIn("there", text)
+                found = re.findall(r'"prefill":\{"done":(\d+),"total":(\d+)\}', text)
+                done, totals = [int(progress[0]) for progress in found], {progress[1] for progress in found}
+                self.assertGreater(len(done), 1, dialect.name)
+                self.assertEqual((done, len(totals)), (sorted(done), 1), dialect.name)
+                self.assertLessEqual(done[-1], int(totals.pop()))
 
     @staticmethod
     def listen(server, dialect, messages):

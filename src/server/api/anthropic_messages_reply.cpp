@@ -76,6 +76,7 @@ class MessagesReply final : public EventSink {
 
  private:
   void begin(const Usage& usage);
+  void send_progress(const GenerationEvent& progress);
   void open(Block block);
   void append(std::string_view text);
   void append_text(Block::Kind kind, std::string_view text);
@@ -109,6 +110,8 @@ void MessagesReply::on_event(const GenerationEvent& event) {
   if (event.kind == Event::failed) return fail(event.error);
   begin(event.usage);
   switch (event.kind) {
+    case Event::progress:
+      return send_progress(event);
     case Event::reasoning:
       return append_text(Block::Kind::thinking, event.text);
     case Event::content:
@@ -142,6 +145,13 @@ void MessagesReply::begin(const Usage& usage) {
   write_usage(json, usage, 0);
   json.end_object().end_object();
   send("message_start", std::move(json));
+}
+
+void MessagesReply::send_progress(const GenerationEvent& progress) {
+  if (progress.total == 0) return;  // it waits
+  JsonWriter json = data("ping");
+  write_prefill(json, progress);
+  send("ping", std::move(json));
 }
 
 void MessagesReply::open(Block block) {

@@ -117,6 +117,13 @@ TEST(MessagesStream, WhatWasCachedIsToldAtTheEndOfAStreamThatWaited) {
           block_stop(0) + stop("end_turn", "null", 3, 0, 4, 6));
 }
 
+TEST(MessagesStream, Progress) {
+  const auto exchange = play(true, {progress_event(0, 0), started({}), progress_event(512, 2048)});
+  EXPECT_EQ(exchange->response.body,
+            start(kZeroUsage) + sse("ping", R"("prefill":{"done":512,"total":2048})"));
+  EXPECT_EQ(play(false, {started({}), progress_event(512, 2048)})->response.body, "");
+}
+
 TEST(MessagesStream, Text) {
   GenerationEvent finished = finished_event(FinishReason::stop);
   finished.stop_sequence = "END\n";

@@ -52,6 +52,15 @@ std::vector<GenerationEvent> tool_call_events() {
   return events;
 }
 
+TEST(ChatStream, Progress) {
+  const auto exchange =
+      play(options_for(true), {progress_event(0, 0), started_event(), progress_event(512, 2048)});
+  const std::string nothing = R"({"index":0,"delta":{},"finish_reason":null})";
+  EXPECT_EQ(exchange->response.body,
+            delta(R"({"role":"assistant"})") + chunk(nothing, R"(,"prefill":{"done":512,"total":2048})"));
+  EXPECT_EQ(play(options_for(false), {started_event(), progress_event(512, 2048)})->response.body, "");
+}
+
 TEST(ChatStream, ReasoningAndAnswer) {
   OpenAiReplyOptions options = options_for(true);
   options.include_usage = true;

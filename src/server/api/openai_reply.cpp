@@ -64,6 +64,11 @@ void write_finish(JsonWriter& json, const GenerationEvent& finished) {
   if (finished.stop_sequence) json.member("stop_reason", *finished.stop_sequence);
 }
 
+void write_prefill(JsonWriter& json, const GenerationEvent& progress) {
+  json.key("prefill").begin_object().member("done", progress.done).member("total", progress.total);
+  json.end_object();
+}
+
 void write_logprob(JsonWriter& json, float logprob) {
   constexpr float kImpossible = -9999;
   json.number(logprob >= kImpossible ? logprob : kImpossible);  // NaN compares false
@@ -88,6 +93,7 @@ void OpenAiReply::on_event(const GenerationEvent& event) {
     return collect(event);
   }
   begin();
+  if (event.kind == Event::progress) return send_progress(event);
   if (!broken) return stream(event);
   exchange_->write(event_text("error", openai_error(generation_error(event))));
 }
@@ -102,6 +108,14 @@ void OpenAiReply::begin() {
   begin_event_stream(*exchange_, thinking_header(options_.thinking),
                      [alive = chunk(keepalive_choice())] { return alive; });
   stream_begin();
+}
+
+/// A chunk that says nothing, with a member that clients pass over who do not know it.
+void OpenAiReply::send_progress(const GenerationEvent& progress) {
+  if (progress.total == 0) return;  // it waits
+  JsonWriter json = envelope();
+  write_prefill(json.raw(keepalive_choice()).end_array(), progress);
+  exchange_->write(event_text(json.end_object().take()));
 }
 
 void OpenAiReply::finish(const GenerationEvent& done) {

@@ -37,6 +37,9 @@ void write_openai_usage(JsonWriter& json, const Usage& usage);
 /// `"finish_reason":...`, and `"stop_reason":...` if a stop string of the request ended the answer.
 void write_finish(JsonWriter& json, const GenerationEvent& finished);
 
+/// `"prefill":{"done":...,"total":...}`: how far the evaluation of a prompt has come, in tokens.
+void write_prefill(JsonWriter& json, const GenerationEvent& progress);
+
 /// OpenAI's number for what the model cannot say.
 void write_logprob(JsonWriter& json, float logprob);
 
@@ -68,6 +71,7 @@ class OpenAiReply : public EventSink {
 
  private:
   void begin();
+  void send_progress(const GenerationEvent& progress);
   void finish(const GenerationEvent& done);
   void fail(const RequestError& error);
   JsonWriter envelope() const;

@@ -58,6 +58,7 @@ class ResponsesReply final : public EventSink {
 
  private:
   void begin();
+  void send_progress(const GenerationEvent& progress);
   void announce(ResponseItem item);
   void announce_part();
   void append_text(ItemKind kind, const std::string& text);
@@ -100,6 +101,8 @@ void ResponsesReply::on_event(const GenerationEvent& event) {
   if (event.kind == Event::failed) return fail(event.error);
   begin();
   switch (event.kind) {
+    case Event::progress:
+      return send_progress(event);
     case Event::reasoning:
       reply_.reasoning += event.text;
       if (options_.summaries) append_text(ItemKind::reasoning, event.text);
@@ -136,6 +139,14 @@ void ResponsesReply::begin() {
         return lock ? numbered_event("response.in_progress", numbers->next++, members) : std::string();
       });
   send_response("response.created", response);
+}
+
+void ResponsesReply::send_progress(const GenerationEvent& progress) {
+  if (!options_.stream || progress.total == 0) return;  // of nothing: it waits
+  JsonWriter json;
+  json.begin_object().key("response").raw(response_json("in_progress", nullptr, nullptr));
+  write_prefill(json, progress);
+  send("response.in_progress", std::move(json));
 }
 
 void ResponsesReply::announce(ResponseItem item) {

@@ -96,6 +96,16 @@ void add_message(Script& script, const std::vector<std::string>& pieces,
                   R"(","annotations":[]}]})");
 }
 
+TEST(ResponsesStream, Progress) {
+  const auto exchange =
+      play(options_for(true), {progress_event(0, 0), started_event(), progress_event(512, 2048)});
+  Script script = begun();
+  script.add("response.in_progress", kHead + R"("in_progress")" + kModel + R"(,"output":[])" + kReasoning +
+                                         R"(,"prefill":{"done":512,"total":2048})");
+  EXPECT_EQ(exchange->response.body, script.text());
+  EXPECT_EQ(play(options_for(false), {started_event(), progress_event(512, 2048)})->response.body, "");
+}
+
 TEST(ResponsesStream, Text) {
   const auto exchange =
       play(options_for(true),

@@ -103,6 +103,15 @@ inline GenerationEvent finished_event(FinishReason finish, size_t choice = 0) {
   return event;
 }
 
+/// Of the evaluation of a prompt.
+inline GenerationEvent progress_event(size_t done, size_t total) {
+  GenerationEvent event;
+  event.kind = GenerationEvent::Kind::progress;
+  event.done = done;
+  event.total = total;
+  return event;
+}
+
 inline GenerationEvent done_event(Usage usage) {
   GenerationEvent event;
   event.usage = usage;
