@@ -183,16 +183,20 @@ class Pace(ServerTest):
                     wait_until(lambda: self.server.metrics()["ds4_requests_running"] == 0, "idle", 5)
 
     def test_what_was_computed_is_kept(self):
-        messages = [("system", self.fresh() + LONG * 6), ("user", "greet")]
-        cancelled = self.outcomes("cancelled")
-        connection = self.server.open(Chat.path, Chat().body(messages, True))
-        wait_until(lambda: self.server.metrics()["ds4_requests_running"] == 1, "running")
-        time.sleep(2)  # prompts are computed in slices of about a second
-        leave(connection, False)
-        wait_until(lambda: self.outcomes("cancelled") == cancelled + 1, "cancelled", 5)
-        reply = Chat().ask(self.server, messages)
-        self.assertEqual(reply.content, "Hello there!")
-        self.assertGreater(reply.cached_tokens, 0)
+        # Prompts are computed in slices of about a second, on a machine that has time.
+        for seconds in (2, 4, 8):
+            messages = [("system", self.fresh() + LONG * 6), ("user", "greet")]
+            cancelled = self.outcomes("cancelled")
+            connection = self.server.open(Chat.path, Chat().body(messages, True))
+            wait_until(lambda: self.server.metrics()["ds4_requests_running"] == 1, "running")
+            time.sleep(seconds)
+            leave(connection, False)
+            wait_until(lambda: self.outcomes("cancelled") == cancelled + 1, "cancelled", 5)
+            reply = Chat().ask(self.server, messages)
+            self.assertEqual(reply.content, "Hello there!")
+            if reply.cached_tokens > 0:
+                return
+        self.fail("nothing was kept")
 
     def test_clients_that_leave_while_they_are_answered(self):
         for dialect in ALL_DIALECTS:
