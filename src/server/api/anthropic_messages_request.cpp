@@ -144,7 +144,12 @@ void handle_messages(const http::Request& request, std::shared_ptr<http::Exchang
                      Generator& generator, const MessagesOptions& options) {
   FieldErrors errors;
   MessagesRequest messages = read_messages_request(request, generator.info(), options, errors);
-  refuse_answered(messages.generation.messages, "messages", errors);  // counting their tokens is possible
+  // Counting their tokens is possible.
+  const auto& turns = messages.generation.messages;
+  if (!turns.empty() && turns.back().role == Role::assistant) {
+    errors.add("messages", "messages must not end with an assistant message: continuing it is not supported",
+               "unsupported_parameter");
+  }
   if (errors) return exchange->respond(anthropic_error_response(errors.first()));
   MessagesReplyOptions reply;
   reply.id = random_id("msg_", 24);

@@ -72,11 +72,8 @@ void complete_instructions(std::vector<ChatMessage>& messages) {
   }
 }
 
-void refuse_answered(const std::vector<ChatMessage>& messages, std::string_view field, FieldErrors& errors) {
-  if (messages.empty() || messages.back().role != Role::assistant) return;
-  errors.add(std::string(field),
-             fmt::format("{} must not end with an assistant message: continuing it is not supported", field),
-             "unsupported_parameter");
+void reopen(std::vector<ChatMessage>& messages) {
+  if (!messages.empty() && messages.back().role == Role::assistant) messages.emplace_back().role = Role::user;
 }
 
 std::optional<std::string> unanswerable_result(const std::vector<ChatMessage>& messages) {

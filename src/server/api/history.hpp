@@ -28,9 +28,9 @@ void keep_late_instructions_in_place(std::vector<ChatMessage>& messages);
 /// alone.
 void complete_instructions(std::vector<ChatMessage>& messages);
 
-/// Notes an error if the conversation ends with the assistant: its turn is over, and there is nothing to
-/// answer. `field`: where the messages came from.
-void refuse_answered(const std::vector<ChatMessage>& messages, std::string_view field, FieldErrors& errors);
+/// A conversation that ends with the assistant gets an empty turn of the user, so that it is answered: agents
+/// put words into the assistant's mouth when it is to come to an end.
+void reopen(std::vector<ChatMessage>& messages);
 
 /// The id of the first tool result that answers no call before it.
 std::optional<std::string> unanswerable_result(const std::vector<ChatMessage>& messages);

@@ -178,7 +178,7 @@ void handle_chat_completions(const http::Request& request, std::shared_ptr<http:
                              Generator& generator) {
   FieldErrors errors;
   ChatRequest chat = read_chat_request(request, generator.info(), errors);
-  refuse_answered(chat.generation.messages, "messages", errors);
+  reopen(chat.generation.messages);
   if (errors) return exchange->respond(openai_error_response(errors.first()));
   auto options = reply_options("chatcmpl-", chat.generation, chat.stream, chat.include_usage);
   options.hide_reasoning = chat.hide_reasoning;

@@ -215,14 +215,13 @@ TEST_F(ChatRequestTest, InstructionsAloneGetATurn) {
   EXPECT_THAT(shown(chat.generation.messages), testing::ElementsAre("system: a", "developer: b", "user: "));
 }
 
-TEST_F(ChatRequestTest, AnsweredConversationsAreRefused) {
+TEST_F(ChatRequestTest, AnsweredConversationsGetATurn) {
   request_.body = R"({"messages":[{"content":"a"},{"role":"assistant","content":"b"}]})";
   FakeGenerator generator;
   const auto exchange = std::make_shared<FakeExchange>();
   handle_chat_completions(request_, exchange, generator);
-  EXPECT_EQ(exchange->response.status, 400);
-  EXPECT_EQ(generator.submitted, 0);
-  EXPECT_THAT(exchange->response.body, testing::HasSubstr(R"("param":"messages")"));
+  ASSERT_EQ(generator.submitted, 1);
+  EXPECT_THAT(shown(generator.request.messages), testing::ElementsAre("user: a", "assistant: b", "user: "));
 }
 
 TEST_F(ChatRequestTest, ResponseFormat) {

@@ -167,7 +167,7 @@ void handle_responses(const http::Request& request, std::shared_ptr<http::Exchan
                       Generator& generator, const std::shared_ptr<ResponseStore>& store) {
   FieldErrors errors;
   ResponsesRequest responses = read_responses_request(request, generator.info(), *store, errors);
-  refuse_answered(responses.generation.messages, "input", errors);
+  reopen(responses.generation.messages);
   if (errors) return exchange->respond(openai_error_response(errors.first()));
   auto options = reply_options(responses, store);
   generator.submit(std::move(responses.generation),

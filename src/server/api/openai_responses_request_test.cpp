@@ -49,14 +49,13 @@ TEST_F(ResponsesRequestTest, InstructionsAloneGetATurn) {
               ElementsAre("system: b", "developer: a", "user: "));
 }
 
-TEST_F(ResponsesRequestTest, AnsweredConversationsAreRefused) {
+TEST_F(ResponsesRequestTest, AnsweredConversationsGetATurn) {
   request_.body = R"({"input":[{"content":"a"},{"role":"assistant","content":"b"}]})";
   FakeGenerator generator;
   const auto exchange = std::make_shared<FakeExchange>();
   handle_responses(request_, exchange, generator, std::make_shared<ResponseStore>());
-  EXPECT_EQ(exchange->response.status, 400);
-  EXPECT_EQ(generator.submitted, 0);
-  EXPECT_THAT(exchange->response.body, testing::HasSubstr(R"("param":"input")"));
+  ASSERT_EQ(generator.submitted, 1);
+  EXPECT_THAT(shown(generator.request.messages), testing::ElementsAre("user: a", "assistant: b", "user: "));
 }
 
 TEST_F(ResponsesRequestTest, TextsThatALimitCut) {
