@@ -232,7 +232,7 @@ class Terminal:
             elif time.monotonic() > deadline:
                 self.kill()
                 raise AssertionError(f"the program did not end; output: {self.output[-2000:]!r}")
-        while self.pump(0):
+        while self.pump(0.2):  # the last bytes of a process that ended may still be on their way
             pass
         os.close(self.master)
         return self.status
