@@ -68,6 +68,8 @@ void DiskCache::add_metrics(Metrics& metrics) {
   gauge("ds4_disk_cache_evictions", "States given up for others since the start.",
         &store::StoreStats::evictions);
   gauge("ds4_disk_cache_damaged", "Damaged states dropped since the start.", &store::StoreStats::damaged);
+  metrics.gauge("ds4_disk_cache_unwritten", "States given up before they were written, since the start.",
+                [this] { return static_cast<double>(writer_.counts().dropped); });
 }
 
 // One look at the store is enough for all metrics of a scrape.

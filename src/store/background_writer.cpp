@@ -32,14 +32,7 @@ BackgroundWriter::~BackgroundWriter() {
     replies_.clear();
   }
   work_.notify_all();
-  room_.notify_all();
   thread_.join();
-}
-
-BackgroundWriter::States::iterator BackgroundWriter::replaced_by(const StateJob& job) {
-  return std::find_if(states_.begin(), states_.end(), [&](const StateJob& other) {
-    return !job.lineage.empty() && other.lineage == job.lineage && !other.info.anchor && !job.info.anchor;
-  });
 }
 
 BackgroundWriter::States::iterator BackgroundWriter::least_needed() {
@@ -47,9 +40,13 @@ BackgroundWriter::States::iterator BackgroundWriter::least_needed() {
                       [](const StateJob& other) { return !other.info.forced; });
 }
 
-bool BackgroundWriter::post_locked(StateJob job, StateJob& given_up) {
+bool BackgroundWriter::post(StateJob job) {
+  StateJob given_up;  // may free much memory: not under the lock
+  const std::lock_guard lock(mutex_);
   if (stopping_) return false;
-  const auto waiting = replaced_by(job);
+  const auto waiting = std::find_if(states_.begin(), states_.end(), [&](const StateJob& other) {
+    return !job.lineage.empty() && other.lineage == job.lineage && !other.info.anchor && !job.info.anchor;
+  });
   if (waiting != states_.end()) {
     job.info.forced = job.info.forced || waiting->info.forced;
     given_up = std::move(*waiting);
@@ -70,21 +67,6 @@ bool BackgroundWriter::post_locked(StateJob job, StateJob& given_up) {
   return taken;
 }
 
-bool BackgroundWriter::post(StateJob job) {
-  StateJob given_up;  // may free much memory: not under the lock
-  const std::lock_guard lock(mutex_);
-  return post_locked(std::move(job), given_up);
-}
-
-bool BackgroundWriter::post_waiting(StateJob job, std::chrono::steady_clock::time_point deadline) {
-  StateJob given_up;
-  std::unique_lock lock(mutex_);
-  room_.wait_until(lock, deadline, [&] {
-    return stopping_ || states_.size() < options_.most_states || replaced_by(job) != states_.end();
-  });
-  return post_locked(std::move(job), given_up);
-}
-
 bool BackgroundWriter::give_up_oldest() {
   StateJob given_up;
   const std::lock_guard lock(mutex_);
@@ -94,7 +76,6 @@ bool BackgroundWriter::give_up_oldest() {
   given_up = std::move(*victim);
   states_.erase(victim);
   ++dropped_;
-  room_.notify_all();
   if (!busy_ && states_.empty() && replies_.empty()) idle_.notify_all();
   return true;
 }
@@ -140,7 +121,6 @@ void BackgroundWriter::run() {
     } else {
       StateJob job = std::move(states_.front());
       states_.pop_front();
-      room_.notify_all();
       lock.unlock();
       done = succeeds([&] {
         const auto result = store_.write(*job.source, job.info);

@@ -46,9 +46,6 @@ class BackgroundWriter {
   /// Takes the place of a waiting state of the same lineage, unless that is an anchor. When too many wait,
   /// the oldest that is not forced is given up; false if it is this one.
   bool post(StateJob job);
-  /// The same, but waits for room until `deadline` before anything is given up: for the last states of a
-  /// program that ends.
-  bool post_waiting(StateJob job, std::chrono::steady_clock::time_point deadline);
   /// Gives up a waiting state for its memory, the oldest; one that is forced only if all are. False if none
   /// waits.
   bool give_up_oldest();
@@ -67,14 +64,12 @@ class BackgroundWriter {
  private:
   using States = std::deque<StateJob>;
   void run();
-  States::iterator replaced_by(const StateJob& job);
   States::iterator least_needed();
-  bool post_locked(StateJob job, StateJob& given_up);
 
   StateStore& store_;
   BackgroundWriterOptions options_;
   mutable std::mutex mutex_;
-  std::condition_variable work_, idle_, room_;
+  std::condition_variable work_, idle_;
   States states_;
   std::deque<ReplyJob> replies_;
   bool busy_ = false, stopping_ = false;

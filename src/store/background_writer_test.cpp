@@ -112,21 +112,6 @@ TEST_F(BackgroundWriterTest, TheQueueIsBounded) {
   EXPECT_EQ(store->stats().entries, 3u);
 }
 
-TEST_F(BackgroundWriterTest, GivesUpWhatWaitsForItsMemory) {
-  auto store = open();
-  SlowState::Gate gate;
-  BackgroundWriter writer(*store);
-  writer.post({"z", std::make_shared<SlowState>(run(8, 900), gate), {}});
-  gate.wait_until_reached();
-  writer.post(job("b", run(10, 100), {.forced = true}));
-  EXPECT_TRUE(writer.give_up_oldest());
-  EXPECT_FALSE(writer.give_up_oldest()) << "what is being written stays";
-  gate.let_go();
-  EXPECT_TRUE(writer.drain(10s));
-  EXPECT_EQ(store->stats().entries, 1u);
-  EXPECT_EQ(writer.counts().dropped, 1u);
-}
-
 TEST_F(BackgroundWriterTest, TellsHowItWent) {
   auto store = open();
   std::vector<std::string> told;
@@ -140,33 +125,6 @@ TEST_F(BackgroundWriterTest, TellsHowItWent) {
     EXPECT_TRUE(writer.drain(10s));
   }
   EXPECT_EQ(told, (std::vector<std::string>{"a ok", "b failed"}));
-}
-
-TEST_F(BackgroundWriterTest, TheLastStatesWaitForRoom) {
-  auto store = open();
-  SlowState::Gate gate;
-  BackgroundWriter writer(*store, {.most_states = 2});
-  writer.post({"z", std::make_shared<SlowState>(run(8, 900), gate), {}});
-  gate.wait_until_reached();
-  const auto soon = [] { return std::chrono::steady_clock::now() + 10ms; };
-  EXPECT_TRUE(writer.post_waiting(job("a", run(10), {.forced = true}), soon()));
-  EXPECT_TRUE(writer.post_waiting(job("b", run(10, 100), {.forced = true}), soon()));
-  EXPECT_TRUE(writer.post_waiting(job("b", run(12, 100), {.forced = true}), soon())) << "in place of b";
-  EXPECT_FALSE(writer.post_waiting(job("c", run(10, 200), {.forced = true}), soon()));
-  EXPECT_EQ(writer.counts().dropped, 1u);
-  std::thread release([&] {
-    std::this_thread::sleep_for(30ms);
-    gate.let_go();
-  });
-  for (Token i = 0; i < 20; ++i) {
-    const auto later = std::chrono::steady_clock::now() + 20s;
-    EXPECT_TRUE(
-        writer.post_waiting(job(std::to_string(i), run(10, 1000 + 100 * i), {.forced = true}), later));
-  }
-  release.join();
-  EXPECT_TRUE(writer.drain(10s));
-  EXPECT_EQ(writer.counts().dropped, 1u);
-  EXPECT_EQ(store->stats().entries, 23u);
 }
 
 TEST_F(BackgroundWriterTest, WaitingStatesCanBeGivenUpForTheirMemory) {

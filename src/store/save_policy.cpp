@@ -68,14 +68,4 @@ uint64_t continued_step(const SavePolicy& policy) {
   return checked_round_up(interval, policy.boundary_align_tokens).value_or(0);
 }
 
-uint64_t ContinuedSaves::target(uint64_t live) const {
-  const uint64_t step = continued_step(policy_);
-  const bool due = step > 0 && live >= policy_.min_tokens && live % step == 0 && live > last_store_;
-  return due ? live : 0;
-}
-
-void ContinuedSaves::note_store(uint64_t tokens) {
-  last_store_ = std::max(last_store_, tokens);
-}
-
 }  // namespace ds4::store

@@ -52,22 +52,4 @@ std::optional<uint64_t> cold_target(const SavePolicy& policy, const SpecialToken
 /// The interval rounded up to the alignment; 0: none.
 uint64_t continued_step(const SavePolicy& policy);
 
-/// Follows one conversation's saves.
-class ContinuedSaves {
- public:
-  explicit ContinuedSaves(const SavePolicy& policy) : policy_(policy) {}
-
-  /// `live` if a state of that length is to be saved now, else 0.
-  uint64_t target(uint64_t live) const;
-  void note_store(uint64_t tokens);
-  /// The request found `tokens` tokens to continue on disk, or nothing at all (0).
-  void restart(uint64_t tokens) { last_store_ = tokens; }
-
-  uint64_t last_store() const { return last_store_; }
-
- private:
-  SavePolicy policy_;
-  uint64_t last_store_ = 0;
-};
-
 }  // namespace ds4::store

@@ -49,23 +49,10 @@ TEST(SavePolicy, ColdPromptsWithinTheBounds) {
   EXPECT_EQ(cold_target({.cold_max_tokens = 0}, special, prompt_with(600, {})), std::nullopt);
 }
 
-TEST(SavePolicy, ContinuedSavesComeOncePerStep) {
+TEST(SavePolicy, TheIntervalIsRoundedUp) {
   EXPECT_EQ(continued_step({}), 10240u);
   EXPECT_EQ(continued_step({.boundary_align_tokens = 0}), 10000u);
   EXPECT_EQ(continued_step({.continued_interval_tokens = 0}), 0u);
-  ContinuedSaves saves{SavePolicy{}};
-  EXPECT_EQ(saves.target(10000), 0u);
-  EXPECT_EQ(saves.target(10240), 10240u);
-  saves.note_store(10240);
-  EXPECT_EQ(saves.target(10240), 0u);
-  EXPECT_EQ(saves.target(15000), 0u);
-  EXPECT_EQ(saves.target(20480), 20480u);
-  saves.note_store(512);
-  EXPECT_EQ(saves.last_store(), 10240u) << "a shorter save takes nothing back";
-  saves.restart(20480);
-  EXPECT_EQ(saves.target(20480), 0u);
-  saves.restart(0);
-  EXPECT_EQ(saves.target(10240), 10240u);
 }
 
 TEST(SavePolicy, NamesWhatDoesNotGoTogether) {
