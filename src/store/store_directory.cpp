@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <ctime>
+#include <thread>
 #include <utility>
 
 #include "base/checked.hpp"
@@ -23,6 +24,7 @@ constexpr uint64_t most_slack_bytes = uint64_t{1} << 20;
 constexpr std::chrono::milliseconds reader_patience{100};
 // What is damaged goes while nobody writes what continues it; a writer that hangs does not keep it.
 constexpr std::chrono::milliseconds drop_patience{2000};
+constexpr std::chrono::milliseconds look_interval{5};
 
 std::optional<std::pair<uint64_t, uint64_t>> identity_of(const std::string& path) {
   struct stat status{};
@@ -84,8 +86,15 @@ Result<StoreDirectory::WriterGuard> StoreDirectory::lock_for_writing() {
 }
 
 Result<StoreDirectory::WriterGuard> StoreDirectory::lock_for_writing(std::chrono::milliseconds patience) {
-  std::unique_lock thread(writer_mutex_, patience);
-  if (!thread) return fail(ErrorCode::io, "this program has been writing for too long");
+  const auto give_up = std::chrono::steady_clock::now() + patience;
+  std::unique_lock thread(writer_mutex_, std::try_to_lock);
+  while (!thread.owns_lock()) {
+    if (std::chrono::steady_clock::now() >= give_up) {
+      return fail(ErrorCode::io, "this program has been writing for too long");
+    }
+    std::this_thread::sleep_for(look_interval);
+    thread.try_lock();
+  }
   DS4_ASSIGN(WriterLock process, WriterLock::acquire(folder_.lock_path(), patience));
   return WriterGuard{std::move(thread), std::move(process)};
 }

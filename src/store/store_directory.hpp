@@ -114,7 +114,7 @@ class StoreDirectory {
 
   /// Who holds one is the only writer of all processes.
   struct WriterGuard {
-    std::unique_lock<std::timed_mutex> thread;
+    std::unique_lock<std::mutex> thread;
     WriterLock process;
   };
   Result<WriterGuard> lock_for_writing();
@@ -171,8 +171,7 @@ class StoreDirectory {
   Result<void> check_file(FileKind kind, const Hash128& name, VerifyReport& report);
   Result<void> check_payload(const InputFile& file, FileKind kind, std::span<const std::byte> header);
 
-  std::timed_mutex writer_mutex_;
-  std::mutex index_mutex_;
+  std::mutex writer_mutex_, index_mutex_;
   std::optional<StoreIndex> index_;
   uint64_t index_device_ = 0, index_inode_ = 0;
   bool unfinished_ = false;  // it was to be made again, and some files could not be read
