@@ -171,8 +171,8 @@ void Scheduler::run() {
 }
 
 void Scheduler::turn() {
+  drop_abandoned();  // first: who asks again at once finds the conversation free
   admit();
-  drop_abandoned();
   announce_waiting();
   take_restored();
   update_gauges();

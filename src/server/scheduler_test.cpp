@@ -182,6 +182,37 @@ TEST_F(SchedulerTest, AClientThatLeavesLeavesItsPrefix) {
   EXPECT_EQ(usage.cached_tokens, usage.prompt_tokens);
 }
 
+// What a prompt needs of one that is being answered counts as well, although that is no idle conversation.
+TEST_F(SchedulerTest, APromptGoesOnFromOneThatIsBeingAnswered) {
+  start({{"", "</think>" + std::string(400, 's')}}, {}, {.per_pass = 2ms});
+  std::string words;
+  for (int i = 0; i < 500; ++i) words += fmt::format("w{} ", i);
+  GenerationRequest request = user("one");
+  request.messages.insert(request.messages.begin(), ChatMessage{Role::system, words, {}, {}, {}, {}});
+  const auto first = submit(request);
+  EXPECT_TRUE(first->wait_for(Kind::content));
+  request.messages.back().content = "two";
+  request.max_tokens = 3;
+  const auto second = submit(request);
+  EXPECT_TRUE(second->wait());
+  EXPECT_LT(first->text(Kind::content).size(), 400u) << "the first one was over too soon";
+  const Usage usage = second->find(Kind::done).usage;
+  EXPECT_GT(usage.cached_tokens + 32, usage.prompt_tokens);
+  first->leave();
+}
+
+// The retry is there before anybody has noticed that its first try was given up.
+TEST_F(SchedulerTest, AClientThatLeavesAndAsksAgainAtOnceFindsItsPrefix) {
+  start({{"", "</think>" + std::string(2000, 's')}}, {}, {.per_pass = 20ms});
+  GenerationRequest request = user("hello");
+  const auto first = submit(request);
+  EXPECT_TRUE(first->wait_for(Kind::content));
+  first->leave();
+  request.max_tokens = 3;
+  const Usage usage = ask(request)->find(Kind::done).usage;
+  EXPECT_EQ(usage.cached_tokens, usage.prompt_tokens);
+}
+
 TEST_F(SchedulerTest, AClientThatLeavesDuringThePromptIsNoticed) {
   start({{"", "</think>x"}}, {}, {.per_prompt_token = 1ms});
   std::string words;

@@ -109,6 +109,7 @@ Result<Lease> SessionPool::acquire(const Prompt& prompt, const std::string& conv
   std::shared_ptr<ResidentSession> nearest;
   ResidentSession::Match best;
   for (const auto& resident : sessions_) {
+    if (resident->busy) resident->refresh();  // it goes on between two calls
     const ResidentSession::Match match = resident->match(prompt);
     const auto rank = [&](const ResidentSession& session, size_t tokens) {
       return std::tuple(tokens, !session.busy, !conversation.empty() && session.conversation == conversation,
