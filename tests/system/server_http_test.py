@@ -71,6 +71,8 @@ class Endpoints(ServerTest):
                 self.assertEqual(error["n_ctx"], 4096)
                 self.assertGreater(error["n_prompt_tokens"], 4096)
                 self.assertRegex(error["message"], r"^Prompt has \d+ tokens, but the configured context size is 4096")
+                # How Claude Code, opencode and Pi recognise that they have to compact the conversation.
+                self.assertRegex(error["message"], r"prompt is too long[^0-9]*(\d+) tokens > 4096")
                 if dialect.name != "messages":
                     self.assertEqual(error["code"], "context_length_exceeded")
                     self.assertEqual(error["param"], "input" if dialect.name == "responses" else "messages")

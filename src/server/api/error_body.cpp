@@ -34,8 +34,12 @@ const char* anthropic_type(int status) {
   }
 }
 
-std::string_view message_of(const RequestError& error) {
-  return error.message.empty() ? std::string_view("internal server error") : error.message;
+std::string message_of(const RequestError& error) {
+  if (error.message.empty()) return "internal server error";
+  if (error.code != "context_length_exceeded") return error.message;
+  // Agents compact a conversation when they find these words; they read the numbers, too.
+  return fmt::format("{} (prompt is too long: {} tokens > {} maximum)", error.message, error.prompt_tokens,
+                     error.context);
 }
 
 void write_sizes(JsonWriter& json, const RequestError& error) {

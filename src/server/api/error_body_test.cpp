@@ -15,14 +15,16 @@ TEST(ErrorBody, OverflowOfEachApi) {
   EXPECT_EQ(openai.status, 400);
   EXPECT_EQ(openai.body,
             "{\"error\":{\"message\":\"Prompt has 40000 tokens, but the configured context size is 32768 "
-            "tokens\",\"type\":\"invalid_request_error\",\"param\":\"messages\",\"code\":\"context_length_"
+            "tokens (prompt is too long: 40000 tokens > 32768 "
+            "maximum)\",\"type\":\"invalid_request_error\",\"param\":\"messages\",\"code\":\"context_length_"
             "exceeded\","
             "\"n_prompt_tokens\":40000,\"n_ctx\":32768}}\n");
   EXPECT_EQ(
       anthropic_error_response(error).body,
       "{\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\",\"message\":\"Prompt has 40000 "
       "tokens, "
-      "but the configured context size is 32768 tokens\",\"n_prompt_tokens\":40000,\"n_ctx\":32768}}\n");
+      "but the configured context size is 32768 tokens (prompt is too long: 40000 tokens > 32768 "
+      "maximum)\",\"n_prompt_tokens\":40000,\"n_ctx\":32768}}\n");
 }
 
 TEST(ErrorBody, PlainErrors) {
