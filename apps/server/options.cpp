@@ -39,6 +39,41 @@ Result<void> set_effort_profile(EffortProfile& profile, const std::string& name)
   return {};
 }
 
+Result<void> set_key(std::string& key, const std::string& value) {
+  if (value.empty()) return fail(ErrorCode::invalid_argument, "--api-key needs a key");
+  key = value;
+  return {};
+}
+
+bool plain_name(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return c > ' ' && c < 0x7f && c != '/' && c != '?' && c != '#' && c != '@';
+  });
+}
+
+Result<void> add_allowed_host(std::vector<std::string>& hosts, const std::string& name) {
+  if (!plain_name(name)) {
+    return fail(ErrorCode::invalid_argument,
+                "--allowed-host needs the name of a host, with a port or without, not '{}'", name);
+  }
+  hosts.push_back(name);
+  return {};
+}
+
+Result<void> set_origin(std::string& origin, const std::string& value) {
+  const size_t host = value.find("://");
+  const bool whole = host != std::string::npos && plain_name(std::string_view(value).substr(0, host)) &&
+                     plain_name(std::string_view(value).substr(host + 3));
+  if (value != "*" && !whole) {
+    return fail(ErrorCode::invalid_argument,
+                "--cors-origin needs an origin such as https://example.com or http://localhost:3000, without "
+                "a path, not '{}'",
+                value);
+  }
+  origin = value;
+  return {};
+}
+
 // clang-format off: a table reads best as one
 constexpr auto server_rows = std::to_array<Row>({
     {Section::server, "-c", "--ctx", "N", "context size of a conversation in tokens [32768]",
@@ -63,17 +98,17 @@ constexpr auto server_rows = std::to_array<Row>({
 
 constexpr auto access_rows = std::to_array<Row>({
     {Section::access, "", "--api-key", "KEY", "key that requests have to show; --api-key-file does not show up in lists of processes",
-     [](Options& o, const std::string& v) { return set_path(o.api_key, "--api-key", v); }},
+     [](Options& o, const std::string& v) { return set_key(o.api_key, v); }},
     {Section::access, "", "--api-key-file", "FILE", "file with such keys, one a line",
      [](Options& o, const std::string& v) { return set_path(o.api_key_path, "--api-key-file", v); }},
     {Section::access, "", "--allow-unauthenticated", nullptr, "listen beyond this machine without a key",
      [](Options& o, const std::string&) { o.allow_unauthenticated = true; return Result<void>(); }},
     {Section::access, "", "--allowed-host", "NAME", "further name that requests may call this server by; * for any; may be repeated",
-     [](Options& o, const std::string& v) { o.allowed_hosts.push_back(v); return Result<void>(); }},
+     [](Options& o, const std::string& v) { return add_allowed_host(o.allowed_hosts, v); }},
     {Section::access, "", "--cors", nullptr, "let web pages from anywhere use this server",
      [](Options& o, const std::string&) { return set_path(o.cors_origin, "--cors", "*"); }},
     {Section::access, "", "--cors-origin", "ORIGIN", "let web pages of this origin use this server",
-     [](Options& o, const std::string& v) { return set_path(o.cors_origin, "--cors-origin", v); }},
+     [](Options& o, const std::string& v) { return set_origin(o.cors_origin, v); }},
     {Section::access, "", "--tls-cert", "FILE", "certificate chain (PEM), with --tls-key: HTTPS",
      [](Options& o, const std::string& v) { return set_path(o.tls_certificate_path, "--tls-cert", v); }},
     {Section::access, "", "--tls-key", "FILE", "its private key (PEM)",

@@ -44,6 +44,20 @@ Result<std::vector<std::string>> read_keys(const Options& options) {
   return keys;
 }
 
+/// Of the HTTP layer, but for its handlers.
+http::ServerOptions http_options(const Options& options, std::vector<std::string> keys) {
+  http::ServerOptions http;
+  http.host = options.host;
+  http.port = options.port;
+  http.api_keys = std::move(keys);
+  http.allow_unauthenticated = options.allow_unauthenticated;
+  http.cors_origin = options.cors_origin;
+  http.allowed_hosts = options.allowed_hosts;
+  http.tls_certificate_file = options.tls_certificate_path;
+  http.tls_key_file = options.tls_key_path;
+  return http;
+}
+
 // What is written to disk at the end may take this long beyond --drain-seconds.
 constexpr auto disk_patience = 30s;
 
@@ -57,6 +71,7 @@ ServerInfo describe(const Engine& engine, const Options& options) {
   info.model_name = fmt::format("DeepSeek V4 {}", engine.info().variant);
   info.context_tokens = options.context_tokens;
   info.default_max_tokens = options.max_tokens;
+  info.effort_profile = options.effort_profile;
   info.created = std::time(nullptr);
   info.infill = engine.tokenizer().find("<｜fim▁begin｜>") >= 0;
   return info;
@@ -114,15 +129,7 @@ class Service {
   }
 
   Result<void> listen(const Options& options, std::vector<std::string> keys) {
-    http::ServerOptions http;
-    http.host = options.host;
-    http.port = options.port;
-    http.api_keys = std::move(keys);
-    http.allow_unauthenticated = options.allow_unauthenticated;
-    http.cors_origin = options.cors_origin;
-    http.allowed_hosts = options.allowed_hosts;
-    http.tls_certificate_file = options.tls_certificate_path;
-    http.tls_key_file = options.tls_key_path;
+    http::ServerOptions http = http_options(options, std::move(keys));
     http.inline_handler = api::Routes::answer_inline;
     http.error_body = api::error_body_for_path;
     http.on_answered = [this](const http::AccessRecord& record) { log_access(record); };
@@ -293,13 +300,14 @@ ShutdownSignals::EndProcess::~EndProcess() {
 Result<ServiceFiles> open_service_files(const Options& options) {
   ServiceFiles files;
   DS4_ASSIGN(files.keys, read_keys(options));
-  // The HTTP layer refuses it as well, but only once the model is loaded, and it knows no options.
+  // The HTTP layer refuses it as well, but it knows no options.
   if (files.keys.empty() && !options.allow_unauthenticated && !http::is_loopback_host(options.host)) {
     return fail(ErrorCode::invalid_argument,
                 "everybody who reaches {} could use the server without an API key: name keys with "
                 "--api-key-file, or say --allow-unauthenticated",
                 options.host);
   }
+  DS4_TRY(http::Server::check(http_options(options, files.keys)));
   if (!options.trace_path.empty()) {
     DS4_ASSIGN(files.trace, TraceFile::open(options.trace_path));
   }

@@ -276,7 +276,9 @@ class Start(unittest.TestCase):
         with open(os.path.join(os.path.dirname(__file__), "../../docs/server.md"), encoding="utf-8") as file:
             documented = set(re.findall(r"--[a-z-]+", file.read()))
         self.assertEqual(set(re.findall(r"(?<!\w)--[a-z-]+", out)) - documented, set())
-        for arguments in (["--no-such-option"], ["--port", "x"], ["--port"], ["--tls-cert", "x"]):
+        for arguments in (["--no-such-option"], ["--port", "x"], ["--port"], ["--tls-cert", "x"],
+                          ["--cors-origin", "example.com"], ["--cors-origin", "https://example.com/"],
+                          ["--allowed-host", "https://example.com"], ["--allowed-host", "a b"], ["--api-key", ""]):
             status, out, error = self.refused(*arguments)
             self.assertEqual((status, out), (2, ""), arguments)
             self.assertIn("usage", error)
@@ -298,6 +300,22 @@ class Start(unittest.TestCase):
             status, _, error = self.refused("-m", MODEL, "--port", port)
             self.assertEqual(status, 1)
             self.assertIn(port, error)
+            self.assertNotIn("context", error)  # said before the model is loaded
+
+    def test_mistakes_are_told_before_the_model_is_loaded(self):
+        for arguments in (["--host", "localhost.example", "--api-key", "x"], ["--api-key", "two words"],
+                          ["--tls-cert", MODEL, "--tls-key", MODEL], ["--api-key-file", "/no/such/file"]):
+            status, _, error = self.refused("-m", MODEL, "--port", "0", *arguments)
+            self.assertEqual(status, 1, arguments)
+            self.assertNotIn("context", error, arguments)
+
+    def test_effort_profile(self):
+        for profile, high in (("preview", "high"), ("0731", "max")):
+            with Server("--effort-profile", profile, rules=GREET) as server:
+                answer = server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "hello"}],
+                                                              "reasoning_effort": "high"})
+                self.assertEqual(answer.headers["x-ds4-thinking"], high)
+                self.assertEqual(server.get("/props").json["default_generation_settings"]["effort_profile"], profile)
 
 
 if __name__ == "__main__":

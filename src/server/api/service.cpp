@@ -78,7 +78,7 @@ http::Response answer_props(const http::Request& /*request*/, Generator& generat
   json.key("temperature").number(sampling.temperature).member("top_k", sampling.top_k);
   json.key("top_p").number(sampling.top_p).key("min_p").number(sampling.min_p);
   json.member("max_tokens", info.default_max_tokens).member("thinking", name_of(Thinking().mode));
-  json.member("effort_profile", info.effort_profile == EffortProfile::preview ? "preview" : "release_0731");
+  json.member("effort_profile", info.effort_profile == EffortProfile::preview ? "preview" : "0731");
   json.member("n_ctx", info.context_tokens).end_object();
   json.member("model", info.model_id).member("model_name", info.model_name);
   json.member("context_length", info.context_tokens).member("n_ctx", info.context_tokens);

@@ -96,19 +96,40 @@ asio::awaitable<void> accept_loop(std::shared_ptr<Core> core, std::shared_ptr<tc
   core->closed.notify_all();
 }
 
+/// Without a connection anybody could make.
+Result<void> bind_to(tcp::acceptor& acceptor, const tcp::endpoint& endpoint) {
+  error_code error;
+  acceptor.open(endpoint.protocol(), error);
+  if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+  if (!error && endpoint.address().is_v6()) acceptor.set_option(asio::ip::v6_only(false), error);
+  if (!error) acceptor.bind(endpoint, error);
+  if (error) return fail(ErrorCode::io, "cannot listen on {}: {}", text_of(endpoint), error.message());
+  return {};
+}
+
 Result<std::shared_ptr<tcp::acceptor>> listen_on(Core& core, const tcp::endpoint& endpoint) {
   auto acceptor = std::make_shared<tcp::acceptor>(asio::any_io_executor(asio::make_strand(core.io)));
+  DS4_TRY(bind_to(*acceptor, endpoint));
   error_code error;
-  acceptor->open(endpoint.protocol(), error);
-  if (!error) acceptor->set_option(tcp::acceptor::reuse_address(true), error);
-  if (!error && endpoint.address().is_v6()) acceptor->set_option(asio::ip::v6_only(false), error);
-  if (!error) acceptor->bind(endpoint, error);
-  if (!error) acceptor->listen(tcp::acceptor::max_listen_connections, error);
+  acceptor->listen(tcp::acceptor::max_listen_connections, error);
   if (error) return fail(ErrorCode::io, "cannot listen on {}: {}", text_of(endpoint), error.message());
   return acceptor;
 }
 
-Result<void> check(const ServerOptions& options) {
+Result<tcp::endpoint> endpoint_of(const ServerOptions& options) {
+  std::string host = options.host;
+  if (equal_ignoring_case(host, "localhost")) host = "127.0.0.1";
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  error_code error;
+  const asio::ip::address address = asio::ip::make_address(host, error);
+  if (error) {
+    return fail(ErrorCode::invalid_argument, "{} is neither an IP address nor localhost",
+                quote(options.host));
+  }
+  return tcp::endpoint{address, options.port};
+}
+
+Result<void> check_options(const ServerOptions& options) {
   if (options.tls_certificate_file.empty() != options.tls_key_file.empty()) {
     return fail(ErrorCode::invalid_argument, "TLS needs a certificate file and a key file");
   }
@@ -140,17 +161,10 @@ struct Server::Impl {
 
 Result<void> Server::Impl::listen() {
   const ServerOptions& options = core->options;
-  std::string host = options.host;
-  const bool by_name = equal_ignoring_case(host, "localhost");
-  if (by_name) host = "127.0.0.1";
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  const bool by_name = equal_ignoring_case(options.host, "localhost");
+  DS4_ASSIGN(const tcp::endpoint endpoint, endpoint_of(options));
+  DS4_ASSIGN(auto first, listen_on(*core, endpoint));
   error_code error;
-  const asio::ip::address address = asio::ip::make_address(host, error);
-  if (error) {
-    return fail(ErrorCode::invalid_argument, "{} is neither an IP address nor localhost",
-                quote(options.host));
-  }
-  DS4_ASSIGN(auto first, listen_on(*core, {address, options.port}));
   port = first->local_endpoint(error).port();
   acceptors.push_back(std::move(first));
   if (by_name) {  // clients that try ::1 first; it is no error if the machine has no IPv6
@@ -165,8 +179,20 @@ Server::~Server() {
   stop();
 }
 
+Result<void> Server::check(const ServerOptions& options) {
+  DS4_TRY(check_options(options));
+  DS4_TRY(AccessRules::make(options));
+  if (!options.tls_certificate_file.empty()) {
+    DS4_TRY(make_tls_context(options.tls_certificate_file, options.tls_key_file));
+  }
+  DS4_ASSIGN(const tcp::endpoint endpoint, endpoint_of(options));
+  asio::io_context io;
+  tcp::acceptor acceptor(io);
+  return bind_to(acceptor, endpoint);
+}
+
 Result<std::unique_ptr<Server>> Server::start(ServerOptions options, Handler handler) {
-  DS4_TRY(check(options));
+  DS4_TRY(check_options(options));
   DS4_ASSIGN(AccessRules rules, AccessRules::make(options));
   auto impl = std::make_unique<Impl>();
   impl->core = std::make_shared<Core>(std::move(options), std::move(rules), std::move(handler));

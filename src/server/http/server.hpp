@@ -104,6 +104,9 @@ class Server {
   /// Listens and answers until stop(). Fails with a sentence if the address, the keys, the certificate or an
   /// option makes no sense.
   static Result<std::unique_ptr<Server>> start(ServerOptions options, Handler handler);
+  /// Whether start() would fail now, and why: for programs that have much to do before it. Nobody can
+  /// connect.
+  static Result<void> check(const ServerOptions& options);
   ~Server();  // stop()
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
