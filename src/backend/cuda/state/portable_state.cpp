@@ -1,19 +1,15 @@
 #include "backend/cuda/state/portable_state.hpp"
 
 #include <algorithm>
-#include <cstring>
+#include <utility>
 
 namespace ds4::cuda {
 namespace {
 
 static_assert(state_attention_row_bytes == attention_row_bytes && state_index_row_bytes == index_row_bytes);
 
-constexpr size_t staging_bytes = size_t{2} << 20;
-
-}  // namespace
-
 // Collects the places of parts in the order of the bytes.
-class StateCopier::Spans {
+class Spans {
  public:
   // Row n is in slot n mod `slots`.
   void add_ring(uint8_t* base, const StatePart& part, size_t count, size_t slots) {
@@ -35,17 +31,19 @@ class StateCopier::Spans {
     }
   }
   void add_zeros(size_t bytes) { spans_.push_back({nullptr, bytes}); }
-  std::vector<Span> take() { return std::move(spans_); }
+  std::vector<DeviceSpan> take() { return std::move(spans_); }
 
  private:
-  std::vector<Span> spans_;
+  std::vector<DeviceSpan> spans_;
 };
 
-StateCopier::StateCopier(const model::ModelShape& shape, const ArenaLayout& layout)
-    : shape_(shape), layout_(layout), staging_(staging_bytes, "copies of states") {}
+}  // namespace
 
-std::vector<StateCopier::Span> StateCopier::spans_of(const CudaState& state, uint8_t* arena,
-                                                     const StateParts& parts) const {
+StateCopier::StateCopier(const model::ModelShape& shape, const ArenaLayout& layout)
+    : shape_(shape), layout_(layout) {}
+
+std::vector<DeviceSpan> StateCopier::spans_of(const CudaState& state, uint8_t* arena,
+                                              const StateParts& parts) const {
   Spans spans;
   for (size_t l = 0; l < parts.layers.size(); ++l) {
     const StateLayerParts& part = parts.layers[l];
@@ -71,61 +69,12 @@ std::vector<StateCopier::Span> StateCopier::spans_of(const CudaState& state, uin
   return spans.take();
 }
 
-void StateCopier::to_host(const std::vector<Span>& spans, std::byte* out) {
-  size_t filled = 0;
-  const auto flush = [&] {
-    check(cudaStreamSynchronize(stream_.get()), "exported state");
-    std::memcpy(out, staging_.data(), filled);
-    out += filled;
-    filled = 0;
-  };
-  for (const Span& span : spans) {
-    for (size_t done = 0; done < span.bytes;) {
-      const size_t piece = std::min(span.bytes - done, staging_.size() - filled);
-      if (span.device == nullptr) {
-        std::memset(staging_.data() + filled, 0, piece);
-      } else {
-        check(cudaMemcpyAsync(staging_.data() + filled, span.device + done, piece, cudaMemcpyDeviceToHost,
-                              stream_.get()),
-              "exported state");
-      }
-      done += piece;
-      filled += piece;
-      if (filled == staging_.size()) flush();
-    }
-  }
-  flush();
-}
-
-void StateCopier::to_device(const std::vector<Span>& spans, const std::byte* bytes) {
-  size_t filled = 0;
-  for (const Span& span : spans) {
-    for (size_t done = 0; done < span.bytes;) {
-      if (filled == staging_.size()) {
-        check(cudaStreamSynchronize(stream_.get()), "imported state");
-        filled = 0;
-      }
-      const size_t piece = std::min(span.bytes - done, staging_.size() - filled);
-      if (span.device != nullptr) {
-        std::memcpy(staging_.data() + filled, bytes, piece);
-        check(cudaMemcpyAsync(span.device + done, staging_.data() + filled, piece, cudaMemcpyHostToDevice,
-                              stream_.get()),
-              "imported state");
-        filled += piece;
-      }
-      done += piece;
-      bytes += piece;
-    }
-  }
-  check(cudaStreamSynchronize(stream_.get()), "imported state");
-}
-
 void StateCopier::export_parts(const CudaStateImage& image, const StateParts& parts, std::byte* out) {
-  std::vector<Span> spans = spans_of(image.state, image.arena.data(), parts);
+  std::vector<DeviceSpan> spans = spans_of(image.state, image.arena.data(), parts);
   if (parts.is_frontier()) {
     spans.push_back({image.state.kept_logits(0)->values.get(), parts.logits.bytes()});
   }
-  to_host(spans, out);
+  copies_.to_host(spans, out);
 }
 
 void StateCopier::import_parts(CudaSequence& sequence, const StateParts& parts, const std::byte* bytes) {
@@ -135,7 +84,7 @@ void StateCopier::import_parts(CudaSequence& sequence, const StateParts& parts, 
     state.compressed[l].extend(static_cast<size_t>(part.attention.first) + part.attention.count);
     state.index[l].extend(static_cast<size_t>(part.index.first) + part.index.count);
   }
-  to_device(spans_of(state, sequence.arena.data(), parts), bytes);
+  copies_.to_device(spans_of(state, sequence.arena.data(), parts), bytes);
   if (!parts.is_frontier()) {
     state.imported = parts.position;
     return;
@@ -143,7 +92,7 @@ void StateCopier::import_parts(CudaSequence& sequence, const StateParts& parts, 
   state.position = parts.position;
   // The rings hold what is needed to go on, and nothing to go back.
   state.furthest = parts.position + retractable_tokens;
-  sequence.publish_tables(stream_.get());
+  sequence.publish_tables(copies_.stream());
 }
 
 }  // namespace ds4::cuda

@@ -5,9 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "backend/cuda/device/device_buffer.hpp"
-#include "backend/cuda/device/stream.hpp"
 #include "backend/cuda/state/cuda_sequence.hpp"
+#include "backend/cuda/state/staged_copies.hpp"
 #include "ds4/state.hpp"
 #include "model/shape.hpp"
 
@@ -27,21 +26,11 @@ class StateCopier {
   void import_parts(CudaSequence& sequence, const StateParts& parts, const std::byte* bytes);
 
  private:
-  // What lies together in device memory; null: no memory, zero bytes.
-  struct Span {
-    uint8_t* device = nullptr;
-    size_t bytes = 0;
-  };
-  class Spans;
-
-  void to_host(const std::vector<Span>& spans, std::byte* out);
-  void to_device(const std::vector<Span>& spans, const std::byte* bytes);
-  std::vector<Span> spans_of(const CudaState& state, uint8_t* arena, const StateParts& parts) const;
+  std::vector<DeviceSpan> spans_of(const CudaState& state, uint8_t* arena, const StateParts& parts) const;
 
   const model::ModelShape& shape_;
   const ArenaLayout& layout_;
-  Stream stream_;
-  PinnedBuffer<std::byte> staging_;
+  StagedCopies copies_;
 };
 
 }  // namespace ds4::cuda
