@@ -40,20 +40,25 @@ which files get the names that engine looks for. Ids of tool calls are not writt
 
 Without --key, the state that was used last is written to a file, and all states of the model to a folder.)";
 
-struct Options {
+struct ImportOptions {
   store::ModelFiles files;
-  std::vector<std::string> paths;  // the last one is where to
-  std::vector<std::string> keys;
+  std::vector<std::string> paths;  // the last one is the folder of the cache
   uint64_t space_mib = 0;
 };
 
-void add_model_options(CLI::App& app, Options& options) {
-  app.add_option("-m,--model", options.files.model_path,
+struct ExportOptions {
+  store::ModelFiles files;
+  std::string folder, target;
+  std::vector<std::string> keys;
+};
+
+void add_model_options(CLI::App& app, store::ModelFiles& files) {
+  app.add_option("-m,--model", files.model_path,
                  "Model file (GGUF) that the states belong to [./ds4flash.gguf]")
       ->type_name("FILE");
-  app.add_option("--mtp", options.files.mtp_path, "File with the drafter that the server is started with")
+  app.add_option("--mtp", files.mtp_path, "File with the drafter that the server is started with")
       ->type_name("FILE");
-  app.add_flag("--quality", options.files.exact_activations, "The server is started with --quality");
+  app.add_flag("--quality", files.exact_activations, "The server is started with --quality");
 }
 
 Result<store::ModelStates> read_model(store::ModelFiles& files) {
@@ -114,7 +119,7 @@ bool is_of_the_file(ErrorCode code) {
   return code == ErrorCode::format || code == ErrorCode::unsupported || code == ErrorCode::not_found;
 }
 
-Result<int> import_files(Options options) {
+Result<int> import_files(ImportOptions options) {
   DS4_ASSIGN(const auto model, read_model(options.files));
   const auto files = files_of(std::span(options.paths).first(options.paths.size() - 1));
   if (files.empty()) return fail(ErrorCode::not_found, "there are no KVC files in {}", options.paths.front());
@@ -137,7 +142,7 @@ Result<int> import_files(Options options) {
 }
 
 /// Those to be written, the last used first.
-Result<std::vector<store::StoreEntry>> entries_of(store::StateStore& store, const Options& options) {
+Result<std::vector<store::StoreEntry>> entries_of(store::StateStore& store, const ExportOptions& options) {
   std::vector<store::StoreEntry> entries;
   for (const std::string& key : options.keys) {
     DS4_ASSIGN(entries.emplace_back(), find_entry(store, key));
@@ -150,27 +155,27 @@ Result<std::vector<store::StoreEntry>> entries_of(store::StateStore& store, cons
     });
   }
   if (entries.empty())
-    return fail(ErrorCode::not_found, "{}: there is no state of this model", options.paths.front());
+    return fail(ErrorCode::not_found, "{}: there is no state of this model", options.folder);
   return entries;
 }
 
-Result<int> export_entries(Options options) {
+Result<int> export_entries(ExportOptions options) {
   DS4_ASSIGN(const auto model, read_model(options.files));
   DS4_ASSIGN(const unsigned bits, cli::expert_bits(options.files.model_path));
-  const std::string &folder = options.paths.front(), &target = options.paths.back();
-  DS4_TRY(open_store(folder));  // which must be there
-  DS4_ASSIGN(const auto store, open_states(folder, 0, model));
+  DS4_TRY(open_store(options.folder));  // which must be there
+  DS4_ASSIGN(const auto store, open_states(options.folder, 0, model));
   DS4_ASSIGN(auto entries, entries_of(*store, options));
   std::error_code error;
-  if (!fs::is_directory(target, error)) {
+  if (!fs::is_directory(options.target, error)) {
     if (options.keys.empty()) entries.resize(1);
     if (entries.size() > 1)
-      return fail(ErrorCode::invalid_argument, "{} is not a folder: {} states need one", target,
+      return fail(ErrorCode::invalid_argument, "{} is not a folder: {} states need one", options.target,
                   entries.size());
   }
   for (const store::StoreEntry& entry : entries) {
-    DS4_ASSIGN(const auto done, store::export_kvc(*store, entry, target, {model.layout, model.tokenizer},
-                                                  bits >= 4 ? uint8_t{4} : uint8_t{2}));
+    DS4_ASSIGN(const auto done,
+               store::export_kvc(*store, entry, options.target, {model.layout, model.tokenizer},
+                                 bits >= 4 ? uint8_t{4} : uint8_t{2}));
     DS4_TRY(
         print(fmt::format("{}: {} tokens, {}\n", done.path, done.tokens, cli::human_bytes(done.file_bytes))));
   }
@@ -181,8 +186,8 @@ Result<int> export_entries(Options options) {
 
 void add_import(CLI::App& app, Action& action) {
   auto* command = app.add_subcommand("import", "files of the original engine into a disk cache");
-  auto options = std::make_shared<Options>();
-  add_model_options(*command, *options);
+  auto options = std::make_shared<ImportOptions>();
+  add_model_options(*command, options->files);
   command
       ->add_option("FILE... DIR", options->paths,
                    "KVC files or folders of them, then the folder of the cache")
@@ -200,14 +205,10 @@ void add_import(CLI::App& app, Action& action) {
 
 void add_export(CLI::App& app, Action& action) {
   auto* command = app.add_subcommand("export", "states as files of the original engine");
-  auto options = std::make_shared<Options>();
-  add_model_options(*command, *options);
-  command
-      ->add_option("DIR TARGET", options->paths,
-                   "folder of the disk cache, then a file or a folder to write to")
-      ->required()
-      ->expected(2)
-      ->option_text(" ");
+  auto options = std::make_shared<ExportOptions>();
+  add_model_options(*command, options->files);
+  command->add_option("DIR", options->folder, "folder of the disk cache")->required();
+  command->add_option("TARGET", options->target, "file or folder to write to")->required();
   command->add_option("--key", options->keys, "which states; repeatable")
       ->type_name("KEY")
       ->expected(1)
