@@ -137,13 +137,20 @@ def write_config(folder, layers):
 
 def run(command):
     """Output, wall seconds, processor seconds, and the largest resident set in MiB, mapped pages included."""
-    begin = time.monotonic()
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    text = child.stdout.read()
-    _, status, usage = os.wait4(child.pid, 0)
-    if status != 0:
-        sys.exit(f"{' '.join(command)}: status {status}")
-    return text, time.monotonic() - begin, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+    begin, peak = time.monotonic(), 0
+    with tempfile.TemporaryFile("w+") as output:
+        child = subprocess.Popen(command, stdout=output)
+        # Not ru_maxrss, which begins with what this program had resident when it started the other one.
+        pid = 0
+        while pid == 0:
+            time.sleep(0.02)
+            with open(f"/proc/{child.pid}/status", encoding="ascii") as file:
+                peak = max([peak] + [int(line.split()[1]) for line in file if line.startswith("VmHWM:")])
+            pid, status, usage = os.wait4(child.pid, os.WNOHANG)
+        if status != 0:
+            sys.exit(f"{' '.join(command)}: status {status}")
+        output.seek(0)
+        return output.read(), time.monotonic() - begin, usage.ru_utime + usage.ru_stime, peak / 1024
 
 
 def foretold(text):

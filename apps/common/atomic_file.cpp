@@ -28,6 +28,17 @@ int standard_descriptor(const struct stat& wanted) {
 
 }  // namespace
 
+Result<void> check_not_read(const std::string& output, std::span<const std::string> inputs) {
+  struct stat written{}, read{};
+  if (output.empty() || ::stat(output.c_str(), &written) != 0 || !S_ISREG(written.st_mode)) return {};
+  for (const std::string& input : inputs) {
+    if (!input.empty() && ::stat(input.c_str(), &read) == 0 && read.st_dev == written.st_dev &&
+        read.st_ino == written.st_ino)
+      return fail(ErrorCode::invalid_argument, "{} is a file that is read, and will not be replaced", output);
+  }
+  return {};
+}
+
 AtomicFile::AtomicFile(int descriptor, std::string path, std::string temporary)
     : descriptor_(descriptor),
       path_(std::move(path)),

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -9,6 +10,9 @@
 #include "ds4/error.hpp"
 
 namespace ds4::cli {
+
+/// An error if `output` is one of `inputs`, which writing it would destroy. Empty names are passed over.
+Result<void> check_not_read(const std::string& output, std::span<const std::string> inputs);
 
 /// Collects a file under a temporary name in the same folder; commit() gives it its name, destruction without
 /// commit() removes it. Something that exists and is not a regular file (a device, a pipe), and the file that

@@ -3,8 +3,11 @@
 #include <unistd.h>
 
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "base/error.hpp"
+#include "common/atomic_file.hpp"
 #include "common/console.hpp"
 #include "common/interrupt.hpp"
 #include "common/model_run.hpp"
@@ -13,6 +16,7 @@
 #include "diagnostics.hpp"
 #include "ds4/engine.hpp"
 #include "ds4/version.hpp"
+#include "format/gguf_files.hpp"
 #include "generate.hpp"
 #include "importance.hpp"
 #include "options.hpp"
@@ -174,6 +178,18 @@ Result<std::vector<std::string>> read_tools(const Options& options) {
   return parse_tools(text, options.tools_path);
 }
 
+/// What is written must not take the place of what is read.
+Result<void> check_outputs(const Options& options, const std::string& model_path) {
+  std::vector<std::string> inputs = format::gguf_files(model_path);
+  inputs.insert(inputs.end(), {options.mtp_path, options.steering_path, options.imatrix_dataset_path,
+                               options.tools_path, options.perplexity_path});
+  if (options.prompt_source == PromptSource::file) inputs.push_back(options.prompt);
+  for (const std::string& path :
+       {options.imatrix_out_path, options.dump_logits_path, options.dump_logprobs_path})
+    DS4_TRY(check_not_read(path, inputs));
+  return {};
+}
+
 int run(const Options& options) {
   std::optional<std::string> prompt;
   const bool describes = options.inspect || options.memory;
@@ -195,6 +211,7 @@ int run(const Options& options) {
   if (model->bundled)
     say(fmt::format("using the small bundled model {}; name another one with -m", model->path));
 
+  if (const auto fine = check_outputs(options, model->path); !fine) return failure(fine.error());
   if (collects) return run_importance(options, model->path);
   if (options.dump_tokens) {
     const auto text = dump_tokens(model->path, *prompt);

@@ -97,12 +97,16 @@ class Conversion {
       if (embeds(*file.writer)) add_vectors(*imatrix_, tensors_, *file.writer);
       DS4_ASSIGN(*file.bytes, file.writer->planned_bytes());
     }
-    TensorEncoder encoder({source_path(), options_.threads, options_.cancelled,
-                           imatrix_ ? &*imatrix_ : nullptr, options_.imatrix_strict});
+    TensorEncoder encoder(
+        {source_path(), options_.threads, options_.cancelled, imatrix_ ? &*imatrix_ : nullptr});
+    DS4_TRY(check_importance(encoder));
     if (options_.dry_run) {
       DS4_ASSIGN(summary_.plan, describe(encoder));
       return std::move(summary_);
     }
+    std::vector<OutputSize> sizes;
+    for (const File& file : files()) sizes.push_back({*file.path, *file.bytes});
+    DS4_TRY(check_space(sizes));
     for (const File& file : files()) {
       for (const PlannedTensor& planned : *file.plan) total_cost_ += planned.cost();
     }
@@ -114,9 +118,8 @@ class Conversion {
     auto written = files();
     std::reverse(written.begin(), written.end());
     for (const File& file : written) DS4_TRY(file.writer->finish());
-    if (options_.checksums) {
-      for (const File& file : written) DS4_TRY(write_checksum(*file.path));
-    }
+    for (const File& file : written)
+      DS4_TRY(options_.checksums ? write_checksum(*file.path) : renew_checksum(*file.path));
     return std::move(summary_);
   }
 
@@ -166,6 +169,7 @@ class Conversion {
   Result<void> check_outputs() const {
     std::vector<std::string> inputs = format::gguf_files(options_.gguf);
     inputs.push_back(options_.imatrix);
+    inputs.push_back(options_.recipe_file);
     if (!options_.checkpoint.empty()) {
       const auto files = checkpoint_files(options_.checkpoint);
       inputs.insert(inputs.end(), files.begin(), files.end());
@@ -261,6 +265,48 @@ class Conversion {
   Result<void> check_rules(std::vector<model::TensorSlot> slots, const std::vector<model::TensorSlot>& more) {
     slots.insert(slots.end(), more.begin(), more.end());
     return options_.recipe.check_rules(slots);
+  }
+
+  /// True if the importance file names a tensor of the model, or could: of an MTP block alone it has none.
+  bool is_of_this_model() const {
+    const auto names = [&](std::string_view name) {
+      const auto entry = imatrix_->entries.lower_bound(name);
+      return entry != imatrix_->entries.end() && entry->first.starts_with(name);
+    };
+    return tensors_.empty() || std::any_of(tensors_.begin(), tensors_.end(), [&](const MappedTensor& tensor) {
+             return names(tensor.name) ||
+                    std::any_of(tensor.sources.begin(), tensor.sources.end(),
+                                [&](const Source& source) { return names(source.name); });
+           });
+  }
+
+  // Before hours go by, not when the turn of the tensor comes.
+  Result<void> check_importance(const TensorEncoder& encoder) const {
+    if (!imatrix_) return {};
+    size_t users = 0;
+    std::vector<std::string_view> without;
+    for (const auto* plan : {&plan_, &mtp_plan_}) {
+      for (const PlannedTensor& planned : *plan) {
+        auto found = encoder.has_importance(*planned.tensor, planned.type);
+        if (!found) return fail(found.error().code, "{}: {}", options_.imatrix, found.error().message);
+        users += found->has_value();
+        if (!found->value_or(true)) without.push_back(planned.tensor->name);
+      }
+    }
+    if (!without.empty() && options_.imatrix_strict)
+      return fail(ErrorCode::not_found, "{}: the importance file has no vector for tensor {}",
+                  options_.imatrix, without[0]);
+    if (!without.empty() && without.size() == users && !is_of_this_model())
+      return fail(ErrorCode::not_found, "{}: none of its {} vectors is for a tensor of this model",
+                  options_.imatrix, imatrix_->entries.size());
+    if (!options_.notice) return {};
+    if (!without.empty())
+      options_.notice(fmt::format("{} has no vectors for {} of {} tensors that could use them: {}{}",
+                                  options_.imatrix, without.size(), users, without[0],
+                                  without.size() > 1 ? ", ..." : ""));
+    if (users == 0 && !options_.embed_imatrix)
+      options_.notice(fmt::format("no tensor uses {} in this recipe", options_.imatrix));
+    return {};
   }
 
   Result<void> write_tensors(const std::vector<PlannedTensor>& plan, TensorEncoder& encoder,

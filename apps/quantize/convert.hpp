@@ -25,10 +25,11 @@ struct ConvertOptions {
   std::string checkpoint;  // folder with config.json, tokenizer.json and *.safetensors; or empty
   std::string gguf;        // file to read instead
   Recipe recipe;
-  std::string output;      // the main model; may be empty if only the MTP block is wanted
-  std::string mtp_output;  // the MTP block; empty = left out, or left in the model of a GGUF file
-  std::string name;        // general.name; empty = that of the variant or of the file
-  std::string imatrix;     // importance file; empty = none
+  std::string recipe_file;  // that the recipe was read from, which must not be replaced; may be empty
+  std::string output;       // the main model; may be empty if only the MTP block is wanted
+  std::string mtp_output;   // the MTP block; empty = left out, or left in the model of a GGUF file
+  std::string name;         // general.name; empty = that of the variant or of the file
+  std::string imatrix;      // importance file; empty = none
   bool imatrix_strict = false;
   bool embed_imatrix = false;  // also put its vectors into the model's file
   bool overwrite = false;
@@ -36,6 +37,8 @@ struct ConvertOptions {
   bool resume = false;     // continue what a run that was ended left, and leave it if this one is ended
   bool checksums = false;  // also write NAME.sha256 for each file
   unsigned threads = 0;    // 0 = one for each processor
+  /// Called before anything is written, with a sentence on importance that is not there or not used.
+  std::function<void(const std::string&)> notice;
   /// Called before each matrix.
   std::function<void(const ConvertProgress&)> progress;
   /// Polled while encoding; true ends the conversion with ErrorCode::cancelled and removes what was written.

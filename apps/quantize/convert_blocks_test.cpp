@@ -129,6 +129,111 @@ TEST_F(ConvertBlocks, ImportanceThatDoesNotFitIsAnError) {
   EXPECT_THAT(error(), HasSubstr("no vector for tensor blk.2.ffn_up_exps.weight"));
 }
 
+TEST_F(ConvertBlocks, ImportanceIsCheckedBeforeAnythingIsWritten) {
+  format::Imatrix imatrix = importance();
+  imatrix.entries["blk.2.ffn_down_exps.weight"].pop_back();
+  write_imatrix(imatrix);
+  options_.recipe = Preset::q2;
+  options_.resume = true;  // a file that was begun would stay
+  EXPECT_THAT(error(), HasSubstr("has 511 values"));
+  imatrix = importance();
+  imatrix.entries.erase("blk.2.ffn_down_exps.weight");
+  write_imatrix(imatrix);
+  options_.imatrix_strict = true;
+  EXPECT_THAT(error(), HasSubstr("no vector for tensor blk.2.ffn_down_exps.weight"));
+  options_.dry_run = true;
+  EXPECT_THAT(error(), HasSubstr("no vector for tensor blk.2.ffn_down_exps.weight"));
+}
+
+TEST_F(ConvertBlocks, ImportanceThatIsMissingOrNotUsedIsSaid) {
+  std::vector<std::string> notices;
+  options_.notice = [&](const std::string& sentence) { notices.push_back(sentence); };
+  options_.recipe = Preset::q2;
+  options_.overwrite = true;
+  format::Imatrix imatrix = importance();
+  write_imatrix(imatrix);
+  ASSERT_TRUE(convert());
+  EXPECT_THAT(notices, ::testing::IsEmpty());
+  imatrix.entries.erase("blk.0.ffn_up_exps.weight");
+  imatrix.entries.erase("blk.2.ffn_up_exps.weight");
+  write_imatrix(imatrix);
+  ASSERT_TRUE(convert());
+  EXPECT_THAT(notices, ::testing::ElementsAre(HasSubstr(
+                           "no vectors for 2 of 9 tensors that could use them: blk.0.ffn_up_exps.weight")));
+  notices.clear();
+  options_.recipe = Preset::q8;
+  ASSERT_TRUE(convert());
+  EXPECT_THAT(notices, ::testing::ElementsAre(HasSubstr("no tensor uses")));
+  notices.clear();
+  options_.embed_imatrix = true;
+  ASSERT_TRUE(convert());
+  EXPECT_THAT(notices, ::testing::IsEmpty());
+}
+
+TEST_F(ConvertBlocks, ImportanceOfAnotherModelIsAnError) {
+  const format::Imatrix imatrix = importance();
+  format::Imatrix other;
+  for (const auto& [name, values] : imatrix.entries) other.entries["model." + name] = values;
+  options_.recipe = Preset::q2;
+  for (const format::Imatrix& wrong : {other, format::Imatrix()}) {
+    write_imatrix(wrong);
+    EXPECT_THAT(error(), HasSubstr("is for a tensor of this model"));
+  }
+  // Vectors of what this recipe does not search for codes are no mistake.
+  other.entries["blk.0.attn_kv.weight"] = std::vector<float>(256, 1.0f);
+  write_imatrix(other);
+  EXPECT_TRUE(convert());
+}
+
+TEST_F(ConvertBlocks, NothingThatIsReadIsDestroyed) {
+  write_imatrix(importance());
+  options_.recipe = Preset::f16;
+  ASSERT_TRUE(convert());
+  const std::string source = folder_ + "/out.gguf.tmp", model = bytes(options_.output);
+  std::filesystem::rename(options_.output, source);
+  std::filesystem::copy_file(options_.imatrix, folder_ + "/im.tmp");
+  std::ofstream(folder_ + "/recipe.txt") << "base q2\n";
+  const std::string recipe = folder_ + "/recipe.txt", vectors = folder_ + "/im.tmp";
+  options_.checkpoint.clear();
+  options_.gguf = source;
+  options_.overwrite = true;
+  options_.recipe = Preset::q2;
+  options_.imatrix = vectors;
+  options_.recipe_file = recipe;
+  const size_t before = files();
+  for (const char* output : {"/out.gguf", "/im", "/recipe.txt"}) {
+    options_.output = folder_ + output;
+    const auto result = convert_model(options_);
+    ASSERT_FALSE(result) << output;
+    EXPECT_THAT(result.error().message, HasSubstr("is a file that is read"));
+  }
+  EXPECT_EQ(files(), before);
+  EXPECT_TRUE(bytes(source) == model);
+  // A link where the work in progress would stand leads to somebody else's file.
+  std::filesystem::create_symlink(recipe, folder_ + "/linked.gguf.tmp");
+  options_.recipe_file.clear();
+  options_.output = folder_ + "/linked.gguf";
+  EXPECT_FALSE(convert_model(options_));
+  EXPECT_EQ(bytes(recipe), "base q2\n");
+}
+
+TEST_F(ConvertBlocks, AChecksumThatIsThereStaysTrue) {
+  options_.recipe = Preset::q2;
+  options_.checksums = true;
+  ASSERT_TRUE(convert());
+  const std::string path = options_.output + ".sha256", first = bytes(path);
+  options_.checksums = false;
+  options_.overwrite = true;
+  options_.recipe = Preset::q4;
+  ASSERT_TRUE(convert());
+  EXPECT_NE(bytes(path), first);
+  EXPECT_EQ(bytes(path), file_sha256(options_.output).value() + "  model.gguf\n");
+  // Other files of this name are none of ours.
+  std::ofstream(path) << "notes\n";
+  ASSERT_TRUE(convert());
+  EXPECT_EQ(bytes(path), "notes\n");
+}
+
 TEST_F(ConvertBlocks, WithoutImportanceIq2XxsTakesTheEnergyOfColumns) {
   options_.recipe = Preset::q2;
   ASSERT_TRUE(convert());

@@ -91,18 +91,32 @@ Result<void> TensorEncoder::write(const MappedTensor& tensor, TensorType type, f
   return {};
 }
 
+Result<std::span<const float>> TensorEncoder::find_importance(const MappedTensor& tensor,
+                                                              size_t number) const {
+  std::span<const float> found;
+  for (const std::string& name : {tensor.name, std::string(tensor.sources[number].name)}) {
+    if (!found.empty()) break;
+    DS4_ASSIGN(found, options_.imatrix->find(name, tensor.columns(), number, tensor.sources.size()));
+  }
+  return found;
+}
+
+Result<std::optional<bool>> TensorEncoder::has_importance(const MappedTensor& tensor, TensorType type) const {
+  std::optional<bool> all;
+  for (size_t i = 0; i < tensor.sources.size(); ++i) {
+    if (!options_.imatrix || !searches(type) || is_lossless(tensor.sources[i], type)) continue;
+    DS4_ASSIGN(const auto found, find_importance(tensor, i));
+    all = all.value_or(true) && !found.empty();
+  }
+  return all;
+}
+
 Result<std::vector<float>> TensorEncoder::importance(const MappedTensor& tensor, size_t number,
                                                      TensorType type) {
   const Source& source = tensor.sources[number];
   std::vector<float> raw;
   if (options_.imatrix && searches(type) && !is_lossless(source, type)) {
-    std::span<const float> found;
-    for (const std::string& name : {tensor.name, std::string(source.name)}) {
-      if (!found.empty()) break;
-      DS4_ASSIGN(found, options_.imatrix->find(name, tensor.columns(), number, tensor.sources.size()));
-    }
-    if (found.empty() && options_.imatrix_strict)
-      return fail(ErrorCode::not_found, "the importance file has no vector for tensor {}", tensor.name);
+    DS4_ASSIGN(const auto found, find_importance(tensor, number));
     raw.assign(found.begin(), found.end());
   }
   if (raw.empty() && format::needs_importance(type) && !is_lossless(source, type))

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <functional>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,7 +21,6 @@ struct EncoderOptions {
   unsigned threads = 0;             // 0 = one for each processor
   std::function<bool()> cancelled;  // polled before each source and each chunk of rows; may be empty
   const format::Imatrix* imatrix = nullptr;
-  bool imatrix_strict = false;  // a tensor that is searched without a vector of its own is an error
 };
 
 /// What is written depends on the tensors and the importance only, not on the number of threads. Keeps its
@@ -32,6 +33,10 @@ class TensorEncoder {
   /// error if a value is not finite, or too large for `type`.
   Result<void> write(const MappedTensor& tensor, format::TensorType type, format::GgufWriter& writer,
                      const std::function<void(size_t)>& begin_source = {});
+
+  /// Whether the importance file has a vector for every source of `tensor` that is searched for codes;
+  /// nothing if none is. An error if a vector has another length.
+  Result<std::optional<bool>> has_importance(const MappedTensor& tensor, format::TensorType type) const;
 
   /// The importance of the columns of source `number`, as the encoders take it: that of the file, else for
   /// types that need one the sums of squares of its columns, else empty.
@@ -52,6 +57,8 @@ class TensorEncoder {
     Error error;
   };
 
+  /// The vector of the file for a source, empty if there is none.
+  Result<std::span<const float>> find_importance(const MappedTensor& tensor, size_t number) const;
   Result<void> write_matrix(const MappedTensor& tensor, size_t number, format::TensorType type,
                             format::GgufWriter& writer);
   Result<void> write_table(const MappedTensor& tensor, format::GgufWriter& writer);

@@ -108,9 +108,16 @@ int convert(const ds4::quantize::ConvertOptions& options) {
   return print(stdout, text) ? 0 : exit_failure;
 }
 
-bool same_file(const std::string& a, const std::string& b) {
-  std::error_code error;
-  return std::filesystem::weakly_canonical(a, error) == std::filesystem::weakly_canonical(b, error);
+/// True if one of the files has the name of the other, or of what is written beside it.
+bool same_files(const std::string& a, const std::string& b) {
+  const auto whole = [](const std::string& path) {
+    std::error_code error;
+    return std::filesystem::weakly_canonical(path, error);
+  };
+  for (const char* suffix : {"", ".tmp", ".sha256"}) {
+    if (whole(a + suffix) == whole(b) || whole(a) == whole(b + suffix)) return true;
+  }
+  return false;
 }
 
 struct Recipes {
@@ -203,7 +210,8 @@ int main(int argc, char** argv) {
     print(stderr, "ds4-quantize: --out is required, or --mtp-out\n");
     return exit_usage;
   }
-  if (!options.mtp_output.empty() && same_file(options.mtp_output, options.output)) {
+  if (!options.mtp_output.empty() && !options.output.empty() &&
+      same_files(options.mtp_output, options.output)) {
     print(stderr, "ds4-quantize: --out and --mtp-out must be different files\n");
     return exit_usage;
   }
@@ -212,6 +220,10 @@ int main(int argc, char** argv) {
   ds4::quantize::install_stop_signals();
   options.cancelled = ds4::quantize::stop_requested;
   options.recipe = *recipe;
+  options.recipe_file = recipes.file;
+  options.notice = [](const std::string& sentence) {
+    print(stderr, fmt::format("ds4-quantize: {}\n", sentence));
+  };
   ProgressLine line;
   if (isatty(STDERR_FILENO))
     options.progress = [&](const ds4::quantize::ConvertProgress& progress) { line.show(progress); };

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <iterator>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +18,7 @@
 #include "common/progress.hpp"
 #include "ds4/engine.hpp"
 #include "format/gguf.hpp"
+#include "format/gguf_files.hpp"
 #include "score.hpp"
 #include "score_lists.hpp"
 #include "score_report.hpp"
@@ -23,6 +26,8 @@
 
 namespace ds4::quantize {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr const char* footer = R"(
 What to score: --text, --dataset, --continuations and --questions (repeatable), or the items of a reference file.
@@ -126,6 +131,7 @@ class ScoreCommand {
     }
     // Scoring takes hours: what would fail after it is tried before it, and the table needs no file.
     for (const std::string& path : options_.models) DS4_TRY(check_model(path));
+    DS4_TRY(check_outputs());
     DS4_TRY(create(options_.json, json_));
     DS4_TRY(create(options_.svg, svg_));
     DS4_TRY(create(options_.list, list_));
@@ -144,6 +150,27 @@ class ScoreCommand {
   Result<void> check_model(const std::string& path) const {
     if (options_.stamp) return check_stampable(path);
     DS4_ASSIGN([[maybe_unused]] const format::GgufFile file, format::GgufFile::open(path));
+    return {};
+  }
+
+  Result<void> check_outputs() const {
+    std::vector<std::string> inputs;
+    for (const std::string& path : options_.models) {
+      for (std::string& file : format::gguf_files(path)) inputs.push_back(std::move(file));
+    }
+    for (const auto& files : {options_.texts, options_.datasets, options_.manifests})
+      inputs.insert(inputs.end(), files.begin(), files.end());
+    inputs.insert(inputs.end(), {options_.questions, options_.reference});
+    std::set<std::string> names;
+    for (const std::string& path : {options_.json, options_.svg, options_.list, options_.write_reference}) {
+      DS4_TRY(cli::check_not_read(path, inputs));
+      std::error_code error;
+      const fs::path whole = fs::weakly_canonical(path, error);
+      const fs::file_status status = fs::status(whole, error);
+      const bool is_file = !fs::exists(status) || fs::is_regular_file(status);
+      if (!path.empty() && is_file && !names.insert(whole.string()).second)
+        return fail(ErrorCode::invalid_argument, "{} would be written twice", path);
+    }
     return {};
   }
 

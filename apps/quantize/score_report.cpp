@@ -206,12 +206,19 @@ Result<void> stamp_score(const ModelScore& score, const Compared& compared,
                          const std::function<bool()>& cancelled) {
   DS4_TRY(check_stampable(score.path));
   DS4_ASSIGN(const format::GgufFile file, format::GgufFile::open(score.path));
-  format::GgufWriter writer(link_target(score.path));
+  const std::string path = link_target(score.path);
+  std::error_code error;
+  const auto permissions = std::filesystem::status(path, error).permissions();
+  format::GgufWriter writer(path);
   copy_keys(file, [](std::string_view key) { return key.starts_with(score_prefix); }, writer);
   add_score_keys(score, compared, writer);
   for (const auto& tensor : file.tensors()) add_like(tensor.name, tensor, writer);
+  DS4_ASSIGN(const uint64_t bytes, writer.planned_bytes());
+  DS4_TRY(check_space(std::vector{OutputSize{path, bytes}}));
   for (const auto& tensor : file.tensors()) DS4_TRY(copy_tensor(tensor, cancelled, writer));
-  return writer.finish();
+  DS4_TRY(writer.finish());
+  if (!error) std::filesystem::permissions(path, permissions, error);
+  return renew_checksum(path);
 }
 
 }  // namespace ds4::quantize

@@ -172,6 +172,7 @@ class Splice {
     DS4_ASSIGN(summary_.file_bytes, writer_.planned_bytes());
     if (options_.dry_run) return std::move(summary_);
     if (options_.overwrite) writer_.discard_part();
+    DS4_TRY(check_space(std::vector{OutputSize{options_.output, summary_.file_bytes}}));
     uint64_t done = 0;
     for (const GgufTensor* tensor : tensors_) {
       if (options_.progress) options_.progress(done, summary_.tensor_bytes);
@@ -179,7 +180,7 @@ class Splice {
       done += tensor->size_bytes;
     }
     DS4_TRY(writer_.finish());
-    if (options_.checksums) DS4_TRY(write_checksum(options_.output));
+    DS4_TRY(options_.checksums ? write_checksum(options_.output) : renew_checksum(options_.output));
     return std::move(summary_);
   }
 

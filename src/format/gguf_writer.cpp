@@ -334,7 +334,7 @@ struct GgufWriter::Impl {
   /// Opens the temporary file, which nobody else writes while it is open. Returns its size.
   Result<uint64_t> open_locked() {
     for (;;) {
-      file = ::open(temporary_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+      file = ::open(temporary_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
       if (file < 0) return system_error("created");
       struct stat opened{}, named{};
       std::optional<Error> error;

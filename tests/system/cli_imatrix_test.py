@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Collecting importance: what is written, its limits, and that nothing is written when it fails."""
 import os
+import shutil
 import signal
 import struct
 import subprocess
@@ -140,6 +141,23 @@ class Imatrix(unittest.TestCase):
         result = run("--imatrix-dataset", self.dataset, "--imatrix-out", "/dev/full")
         self.assertEqual(result.returncode, 1)
         self.assertIn(b"/dev/full", result.stderr)
+
+    def test_what_is_read_is_not_replaced(self):
+        model = os.path.join(self.folder.name, "model.gguf")
+        shutil.copy(MODEL, model)
+        with open(self.dataset, "rb") as file:
+            before = file.read()
+        for victim in (model, self.dataset):
+            result = run("-m", model, "--imatrix-dataset", self.dataset, "--imatrix-max-prompts", "1", "--imatrix-out", victim,
+                         model=False)
+            self.assertEqual(result.returncode, 1)
+            self.assertIn(b"is a file that is read", result.stderr)
+        result = run("-m", model, "-p", "hi", "--dump-logits", model, model=False)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn(b"is a file that is read", result.stderr)
+        self.assertEqual(os.path.getsize(model), os.path.getsize(MODEL))
+        with open(self.dataset, "rb") as file:
+            self.assertEqual(file.read(), before)
 
     def test_interrupt_keeps_the_file_that_was_there(self):
         with open(self.out, "w") as file:

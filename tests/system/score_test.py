@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """`ds4-quantize score` with the bundled model: numbers that `ds4` prints too, references, continuations, stamps."""
+import hashlib
 import json
 import os
 import re
@@ -133,6 +134,30 @@ class Score(QuantizeTest):
                  largest_file=5_000_000)
         self.assertEqual(self.read("q2.gguf"), before)
         self.assertEqual(self.names(), ["q2.gguf", "texts.txt"])
+
+    def test_a_stamp_keeps_the_permissions_and_a_checksum_true(self):
+        texts, model = self.write("texts.txt", TEXTS), self.make("q2")
+        os.chmod(model, 0o640)
+        self.write("q2.gguf.sha256", f"{hashlib.sha256(self.read('q2.gguf')).hexdigest()}  q2.gguf\n")
+        self.good("score", model, "--dataset", texts, "--stamp", "--backend", "cpu")
+        self.assertEqual(self.read("q2.gguf.sha256").decode(), f"{hashlib.sha256(self.read('q2.gguf')).hexdigest()}  q2.gguf\n")
+        self.assertEqual(os.stat(model).st_mode & 0o777, 0o640)
+
+    def test_what_is_read_is_not_replaced(self):
+        texts, model = self.write("texts.txt", TEXTS), self.make("q2")
+        self.good("score", model, "--dataset", texts, "--write-reference", self.path("ref"), "--backend", "cpu")
+        before = {name: self.read(name) for name in self.names()}
+        os.symlink(model, self.path("link"))
+        for option in ("--json", "--svg", "--tsv", "--write-reference"):
+            for victim in ("q2.gguf", "texts.txt", "link"):
+                self.bad(1, f"{victim} is a file that is read", "score", model, "--dataset", texts, "--backend", "cpu", option,
+                         self.path(victim))
+        self.bad(1, "ref is a file that is read", "score", model, "--reference", self.path("ref"), "--json", self.path("ref"))
+        self.bad(1, "both would be written twice", "score", model, "--dataset", texts, "--json", self.path("both"), "--svg",
+                 self.path("./both"))
+        self.good("score", model, "--dataset", texts, "--json", "/dev/null", "--svg", "/dev/null", "--backend", "cpu")
+        os.remove(self.path("link"))
+        self.assertEqual({name: self.read(name) for name in self.names()}, before)
 
     def test_special_tokens_count_only_when_asked_for(self):
         texts = self.write("texts.txt", TEXTS)
