@@ -25,7 +25,7 @@ TEST(OutputFile, TheRoomOfAllFilesOfADiskIsLookedAt) {
   EXPECT_FALSE(check_space(std::vector{OutputSize{folder + "/a", available / 3 * 2},
                                        OutputSize{folder + "/b", available / 3 * 2}}));
   // What an earlier run wrote need not be written again; a hole in a file counts as written.
-  std::ofstream(folder + "/a.tmp");
+  const std::ofstream part(folder + "/a.tmp");
   fs::resize_file(folder + "/a.tmp", available);
   EXPECT_TRUE(check_space(std::vector{OutputSize{folder + "/a", available + available / 4}}));
   fs::remove_all(folder);
