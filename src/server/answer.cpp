@@ -114,8 +114,9 @@ bool Answer::accept(Token token, std::optional<ScoredToken> score) {
   const bool reasoning = in_reasoning();
   tokens_.push_back(token);
   reasoning_tokens_ += reasoning ? 1 : 0;
-  // The tag between reasoning and answer is a token of neither.
-  if (score && token != tokenizer_.special().think_close) scores_.push_back(std::move(*score));
+  // Where reasoning and answer come apart, the tag between them is a token of neither.
+  if (score && !(options_.split && token == tokenizer_.special().think_close))
+    scores_.push_back(std::move(*score));
   publish(reader_.push(bytes));
   if (reasoning) {
     guard_reasoning(token, bytes);

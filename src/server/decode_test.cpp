@@ -303,5 +303,20 @@ TEST_F(DecodeTest, Logprobs) {
   EXPECT_EQ(bytes, "ab");  // without the tag before it
 }
 
+TEST_F(DecodeTest, LogprobsOfCompletionsAreThoseOfAllTheText) {
+  start({{"", "why</think>ab"}});
+  GenerationRequest request;
+  request.kind = GenerationRequest::Kind::completion;
+  request.prompt = "x";
+  request.logprobs = true;
+  const auto told = ask(request);
+  std::string bytes;
+  for (const GenerationEvent& event : told->events()) {
+    for (const ScoredToken& score : event.scores) bytes += score.bytes;
+  }
+  EXPECT_EQ(bytes, "why</think>ab");
+  EXPECT_EQ(bytes, told->text(Kind::reasoning) + told->text(Kind::content));
+}
+
 }  // namespace
 }  // namespace ds4::server

@@ -121,7 +121,7 @@ MessagesRequest read_messages_request(const http::Request& request, const Server
   GenerationRequest& generation = messages.generation;
   generation.kind = GenerationRequest::Kind::chat;
   generation.tool_id_prefix = "toolu_";
-  generation.model = body.string("model").value_or(info.model_id);
+  generation.model = read_model(body, info);
   generation.messages = read_anthropic_messages(body, options.volatile_text);
   read_tools(body, options.volatile_text, messages);
   read_tool_choice(body, generation);

@@ -63,7 +63,9 @@ void read_calls(const Fields& message, ChatMessage& result) {
 }
 
 void read_assistant(const Fields& message, ChatMessage& result) {
-  result.reasoning = read_reasoning_text(message);
+  if (std::string reasoning = read_reasoning_text(message); !reasoning.empty()) {
+    result.reasoning = std::move(reasoning);
+  }
   if (result.content.empty()) result.content = message.string("refusal").value_or("");
   for (const char* name : {"prefix", "partial"}) {
     if (message.boolean(name).value_or(false)) message.refuse(name);
@@ -93,7 +95,8 @@ std::vector<ChatMessage> read_chat_messages(const Fields& body) {
     ChatMessage result;
     result.role = role.value_or(Role::user);
     if (const auto content = message->find("content")) {
-      result.content = read_text_content(*content, message->path_of("content"), body.errors());
+      std::string* reasoning = result.role == Role::assistant ? &result.reasoning : nullptr;
+      result.content = read_text_content(*content, message->path_of("content"), body.errors(), reasoning);
     }
     if (result.role == Role::assistant) read_assistant(*message, result);
     if (result.role == Role::tool) result.tool_call_id = message->string("tool_call_id").value_or("");

@@ -42,7 +42,8 @@ void read_tool(const JsonValue& element, const std::string& path, FieldErrors& e
     if (const auto function = fields->object("function")) {
       add_tool(*function, fields->find("function")->text(), request);
     }
-  } else if (type == "function" && fields->has("name")) {
+  } else if (type == "function") {
+    if (!fields->has("name")) return fields->wrong_value("function", "must be given");
     add_tool(*fields, element.text(), request);
   } else {
     fields->refuse("type", fmt::format("{} is not supported; tools are functions", type.substr(0, 40)));

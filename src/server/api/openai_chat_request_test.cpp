@@ -190,6 +190,8 @@ TEST_F(ChatRequestTest, ToolChoice) {
 TEST_F(ChatRequestTest, ToolsThatMakeNoSense) {
   EXPECT_EQ(refused(R"("tools":{})"), "tools: tools must be an array");
   EXPECT_EQ(refused(R"("tools":[1])"), "tools[0]: tools[0] must be an object");
+  EXPECT_EQ(refused(R"("tools":[{"type":"function"}])"),
+            "tools[0].function: tools[0].function must be given");
   EXPECT_EQ(refused(R"("tools":[{"type":"function","function":{}}])"),
             "tools[0].function.name: tools[0].function.name must be given");
   EXPECT_EQ(refused(R"("tools":[{"type":"function","function":{"name":"f","parameters":"x"}}])"),

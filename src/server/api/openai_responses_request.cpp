@@ -130,7 +130,7 @@ ResponsesRequest read_responses_request(const http::Request& request, const Serv
   const Fields body(*object, "", errors);
   GenerationRequest& generation = responses.generation;
   generation.kind = GenerationRequest::Kind::chat;
-  generation.model = body.string("model").value_or(info.model_id);
+  generation.model = read_model(body, info);
   if (const auto tools = body.array("tools")) read_response_tools(*tools, "tools", errors, responses);
   read_previous(body, store, responses);
   read_response_input(body, store, responses);

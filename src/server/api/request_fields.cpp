@@ -38,6 +38,7 @@ constexpr NeutralNumber kNumbers[] = {
     {"min_tokens", 0},
     {"dynatemp_range", 0},
     {"n_predict", -1},
+    {"n_probs", 0},
 };
 /// Fields that change the answer whenever they have a value that is not empty.
 constexpr const char* kOthers[] = {
@@ -63,6 +64,12 @@ constexpr const char* kOthers[] = {
     "prompt_token_ids",
     "continue_final_message",
     "mcp_servers",
+    "chat_template",
+    "include_stop_str_in_output",
+    "prompt_logprobs",
+    "truncate_prompt_tokens",
+    "regex",
+    "ebnf",
 };
 
 bool is_empty(const JsonValue& value) {
@@ -82,23 +89,25 @@ bool is_empty(const JsonValue& value) {
   return false;
 }
 
+/// 0 and negative numbers ask for a seed of the server's choice (docs/sampling.md).
 void read_seed(const Fields& body, GenerationRequest& request) {
   const auto value = body.find("seed");
   if (!value) return;
   uint64_t seed = 0;
   const std::string_view text = value->text();
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
-  if (error == std::errc() && end == text.data() + text.size()) {
-    request.seed = seed;
-  } else if (const auto number = body.integer("seed", std::numeric_limits<int64_t>::min(),
-                                              std::numeric_limits<int64_t>::max())) {
-    request.seed = static_cast<uint64_t>(*number);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+    const int64_t number = body.integer("seed", -kMost - 1, kMost).value_or(0);
+    seed = static_cast<uint64_t>(std::max<int64_t>(0, number));
   }
+  if (seed > 0) request.seed = seed;
 }
 
-/// The text of an element of a content array, or nothing after noting an error.
-std::optional<std::string> read_text_part(const JsonValue& part, const std::string& path,
-                                          FieldErrors& errors) {
+/// The text of an element of a content array, or nothing after noting an error. Reasoning is appended to
+/// `reasoning`, where that is not null.
+std::optional<std::string> read_text_part(const JsonValue& part, const std::string& path, FieldErrors& errors,
+                                          std::string* reasoning) {
   if (part.is(Kind::string)) return part.string();
   const auto fields = element_fields(part, path, errors);
   if (!fields) return std::nullopt;
@@ -108,6 +117,10 @@ std::optional<std::string> read_text_part(const JsonValue& part, const std::stri
     return fields->string("text").value_or("");
   }
   if (type == "refusal") return fields->string("refusal").value_or("");
+  if (reasoning != nullptr && (type == "thinking" || type == "reasoning" || type == "redacted_thinking")) {
+    *reasoning += read_reasoning_text(*fields);
+    return "";
+  }
   errors.add(path, fmt::format("{}: content of type {} is not supported", path, type.substr(0, 40)),
              "unsupported_content");
   return std::nullopt;
@@ -207,7 +220,8 @@ std::string conversation_hint(const Fields& body, const http::Request& request) 
   return text_of("user");
 }
 
-std::string read_text_content(const JsonValue& content, const std::string& path, FieldErrors& errors) {
+std::string read_text_content(const JsonValue& content, const std::string& path, FieldErrors& errors,
+                              std::string* reasoning) {
   if (content.is(Kind::null)) return "";
   if (content.is(Kind::string)) return content.string();
   if (!content.is(Kind::array)) {
@@ -217,7 +231,7 @@ std::string read_text_content(const JsonValue& content, const std::string& path,
   std::string text;
   size_t index = 0;
   for (const JsonValue& part : content.elements()) {
-    const auto piece = read_text_part(part, element_path(path, index++), errors);
+    const auto piece = read_text_part(part, element_path(path, index++), errors, reasoning);
     if (!piece) return "";
     text += *piece;
   }

@@ -34,8 +34,10 @@ void refuse_unsupported(const Fields& body);
 std::string conversation_hint(const Fields& body, const http::Request& request);
 
 /// The text of a message's content: a string, or an array of strings and text parts, joined. Errors name what
-/// is neither ("messages[0].content[1]: image_url is not supported").
-std::string read_text_content(const JsonValue& content, const std::string& path, FieldErrors& errors);
+/// is neither ("messages[0].content[1]: image_url is not supported"). Parts that are reasoning are appended
+/// to `reasoning`, if there is one.
+std::string read_text_content(const JsonValue& content, const std::string& path, FieldErrors& errors,
+                              std::string* reasoning = nullptr);
 
 /// The text of the first of `reasoning_content`, `reasoning` and `thinking` that has one. Clients store it in
 /// their own ways: what is no text is passed over.

@@ -31,8 +31,12 @@ TEST_F(RequestFields, Sampling) {
   EXPECT_EQ(request.sampling.min_p, 0);
   EXPECT_EQ(request.sampling.top_k, -1);
   EXPECT_EQ(request.seed, 18446744073709551615U);
-  read_sampling(fields(R"({"seed":-1})"), request);
-  EXPECT_EQ(request.seed, 18446744073709551615U);
+  for (const char* any : {R"({"seed":-1})", R"({"seed":0})", R"({"seed":-0.0})"}) {
+    GenerationRequest other;
+    read_sampling(fields(any), other);
+    EXPECT_FALSE(other.seed) << any;
+  }
+  EXPECT_FALSE(errors_);
   GenerationRequest defaults;
   read_sampling(fields(R"({"temperature":null})"), defaults);
   EXPECT_EQ(defaults.sampling.temperature, 1);
@@ -103,6 +107,12 @@ TEST_F(RequestFields, UnsupportedFieldsAreRefusedByName) {
   EXPECT_EQ(refused(R"({"n_predict":64})"), "n_predict");
   EXPECT_EQ(refused(R"({"mcp_servers":[{"type":"url","url":"https://example.com","name":"m"}]})"),
             "mcp_servers");
+  EXPECT_EQ(refused(R"({"chat_template":"{{ messages }}"})"), "chat_template");
+  EXPECT_EQ(refused(R"({"include_stop_str_in_output":true})"), "include_stop_str_in_output");
+  EXPECT_EQ(refused(R"({"prompt_logprobs":0})"), "prompt_logprobs");
+  EXPECT_EQ(refused(R"({"truncate_prompt_tokens":100})"), "truncate_prompt_tokens");
+  EXPECT_EQ(refused(R"({"regex":"a+"})"), "regex");
+  EXPECT_EQ(refused(R"({"n_probs":5})"), "n_probs");
 }
 
 TEST_F(RequestFields, NeutralValuesAndHarmlessFieldsAreAccepted) {
@@ -111,7 +121,8 @@ TEST_F(RequestFields, NeutralValuesAndHarmlessFieldsAreAccepted) {
           R"({"frequency_penalty":0,"presence_penalty":0.0,"repetition_penalty":1,"logit_bias":{ },"audio":null,
                         "modalities":["text"],"grammar":"","stop_token_ids":[ ],"ignore_eos":false,"user":"u","metadata":{"a":"b"},
                         "store":true,"service_tier":"auto","prediction":{"type":"content"},"unknown":[1],
-                        "n_predict":-1,"mcp_servers":[],"verbosity":"low"})"),
+                        "n_predict":-1,"mcp_servers":[],"verbosity":"low","chat_template":null,
+                        "include_stop_str_in_output":false,"prompt_logprobs":null,"n_probs":0})"),
       "");
 }
 
@@ -148,6 +159,18 @@ TEST_F(RequestFields, TextContent) {
   EXPECT_EQ(errors_.first().message, "messages[0].content must be a string or an array of parts");
   read("[5]");
   EXPECT_EQ(errors_.first().param, "messages[0].content[0]");
+}
+
+TEST_F(RequestFields, ReasoningAmongTheParts) {
+  constexpr const char* kParts =
+      R"([{"type":"thinking","thinking":[{"type":"text","text":"a"}]},{"type":"reasoning","reasoning":"b"},
+          {"type":"redacted_thinking","data":"x"},{"type":"text","text":"c"}])";
+  std::string reasoning;
+  EXPECT_EQ(read_text_content(JsonValue(kParts), "content", errors_, &reasoning), "c");
+  EXPECT_EQ(reasoning, "ab");
+  EXPECT_FALSE(errors_);
+  read_text_content(JsonValue(kParts), "content", errors_);
+  EXPECT_EQ(errors_.first().param, "content[0]");
 }
 
 TEST_F(RequestFields, ReasoningText) {

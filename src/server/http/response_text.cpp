@@ -75,9 +75,10 @@ std::string response_head(int status, std::string_view content_type, const Heade
   }
   if (!options.cors_origin.empty()) {
     append_header(out, "Access-Control-Allow-Origin", options.cors_origin);
-    append_header(out, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+    append_header(out, "Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
     // Browsers do not count Authorization as part of "*".
     append_header(out, "Access-Control-Allow-Headers", "*, Authorization");
+    append_header(out, "Access-Control-Expose-Headers", "*");
     if (options.cors_origin != "*") append_header(out, "Vary", "Origin");
   }
   for (const auto& [name, value] : headers) {
