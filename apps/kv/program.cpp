@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <filesystem>
 #include <vector>
 
 #include "base/error.hpp"
@@ -24,8 +23,7 @@ Exit status: 0 success, 1 failure (verify: something is damaged), 2 wrong usage.
 }  // namespace
 
 Result<std::unique_ptr<store::StoreDirectory>> open_store(const std::string& folder) {
-  std::error_code problem;
-  if (!std::filesystem::is_directory(std::filesystem::path(folder) / "segments", problem)) {
+  if (!store::StoreFolder::is_one(folder)) {
     return fail(ErrorCode::not_found, "{} is not a folder of the disk cache", folder);
   }
   store::StoreDirectoryOptions options;

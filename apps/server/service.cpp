@@ -248,8 +248,13 @@ Result<std::unique_ptr<store::StateStore>> open_disk_store(const Engine& engine,
         cli::steering_scales(options, engine.info().steering_component).value_or({});
     store.numerics = fmt::format("steering {} {}", scales.feed_forward, scales.attention);
   }
-  DS4_ASSIGN(auto opened, store::open_engine_store(engine, store));
-  const store::StoreStats stats = opened->stats();
+  auto opened = store::open_engine_store(engine, store);
+  if (!opened && opened.error().code == ErrorCode::invalid_argument) return opened;
+  if (!opened) {  // a disk that is broken, read-only or away keeps nobody from answering
+    log.write(LogLevel::error, fmt::format("conversations are not kept on disk: {}", opened.error().message));
+    return std::unique_ptr<store::StateStore>();
+  }
+  const store::StoreStats stats = (*opened)->stats();
   log.write(LogLevel::info,
             fmt::format("conversations on disk: {}, {} states in {:.1f} of {} MiB", options.kv_folder,
                         stats.entries, static_cast<double>(stats.bytes) / (1 << 20), options.kv_space_mib));

@@ -26,7 +26,11 @@ Result<std::unique_ptr<StateStore>> StateStore::open(StateStoreOptions options) 
   return catch_bad_alloc("the disk cache", [&]() -> Result<std::unique_ptr<StateStore>> {
     DS4_ASSIGN(StoreFolder folder, StoreFolder::open(options.directory.directory));
     std::unique_ptr<StateStore> store(new StateStore(std::move(options), std::move(folder), *fingerprint));
-    DS4_TRY(store->start());
+    if (const auto started = store->start(); !started) {
+      // A disk that is full or fails may be sound again later: every use looks anew.
+      if (started.error().code != ErrorCode::io) return started.error();
+      store->log(fmt::format("KV disk cache: {}", started.error().message));
+    }
     return store;
   });
 }

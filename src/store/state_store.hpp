@@ -73,7 +73,6 @@ struct WriteInfo {
   bool anchor = false;  // a place where other conversations are likely to branch off
   bool forced = false;  // however little has been added since the last one
   std::vector<TextBorder> borders;
-  std::vector<Hash128> protect;  // entries that must not be evicted for it
 };
 
 struct WriteReport {
@@ -87,6 +86,8 @@ struct WriteReport {
 
 class StateStore : public StoreDirectory {
  public:
+  /// A disk that is full, or an index that cannot be used now, is one line in the log. Errors:
+  /// invalid_argument for wrong options; those of StoreFolder::open.
   static Result<std::unique_ptr<StateStore>> open(StateStoreOptions options);
 
   /// The longest usable state; nothing, with the reason counted, if there is none. By text only if that gives
@@ -154,7 +155,7 @@ class StateStore : public StoreDirectory {
   Result<void> index_new(const std::vector<SegmentHeader>& segments, const FrontierHeader& frontier,
                          const Chain& chain, std::span<const Token> tokens);
   Result<WriteReport> write_locked(const StateSource& source, const WriteInfo& info);
-  Result<void> thin(const Hash128& key, const KeySet& protected_keys);
+  Result<void> thin(const Hash128& key);
   Hash128 reply_key(std::string_view key) const;
 
   StateStoreOptions settings_;

@@ -103,8 +103,7 @@ Result<WriteReport> StateStore::write_locked(const StateSource& source, const Wr
                            info.borders.size() * border_row_bytes;
   const auto rest = checked_add(settings_.frontier_bytes(tokens.size()), headers);
   const auto total = blocks && rest ? checked_add(*blocks, *rest) : std::nullopt;
-  KeySet protected_keys(info.protect.begin(), info.protect.end());
-  DS4_TRY(make_room(total.value_or(UINT64_MAX), protected_keys, known.last_segment));
+  DS4_TRY(make_room(total.value_or(UINT64_MAX), known.last_segment));
 
   NewFiles files;
   const auto written = catch_bad_alloc("writing a state to disk",
@@ -118,8 +117,7 @@ Result<WriteReport> StateStore::write_locked(const StateSource& source, const Wr
     report.blocks_written += segment.blocks();
   }
   report.bytes_written += files.frontier->file_bytes();
-  protected_keys.insert(chain.key());
-  if (const auto thinned = thin(chain.key(), protected_keys); !thinned) {
+  if (const auto thinned = thin(chain.key()); !thinned) {
     log_rarely("thin", fmt::format("KV disk cache: {}", thinned.error().message));
   }
   report.outcome = WriteReport::Outcome::written;
@@ -251,7 +249,7 @@ Result<void> StateStore::index_new(const std::vector<SegmentHeader>& segments, c
   return with_index(Held::writer_lock, work);
 }
 
-Result<void> StateStore::thin(const Hash128& key, const KeySet& protected_keys) {
+Result<void> StateStore::thin(const Hash128& key) {
   std::vector<FrontierRow> gone;
   const KeySet in_use = keys_in_use();
   const auto work = [&](StoreIndex& index) -> Result<void> {
@@ -262,8 +260,7 @@ Result<void> StateStore::thin(const Hash128& key, const KeySet& protected_keys) 
     while (row && row->position < above) {
       above = row->position;
       const int64_t parent = row->parent;
-      const bool spared = row->pinned || row->anchor || in_use.contains(row->key) ||
-                          (protected_keys.contains(row->key) && row->key != key);
+      const bool spared = row->pinned || row->anchor || in_use.contains(row->key);
       if (!spared) unshared.push_back(std::move(*row));
       DS4_ASSIGN(row, index.frontier(parent));
       if (!row) break;
@@ -338,7 +335,7 @@ Result<void> StateStore::put_reply(std::span<const std::string_view> keys, std::
     };
     DS4_TRY(with_index(Held::writer_lock, forget));
     for (const ReplyRow& row : oldest) folder_.remove(FileKind::reply, row.name);
-    DS4_TRY(make_room(header.file_bytes() + frontier_row_bytes, {}, 0));
+    DS4_TRY(make_room(header.file_bytes() + frontier_row_bytes, 0));
     DS4_ASSIGN(OutputFile file, folder_.create(FileKind::reply, name));
     DS4_TRY(file.write(0, encode(header)));
     DS4_TRY(file.write(header.header_bytes(), bytes));

@@ -22,7 +22,7 @@ constexpr int64_t log_interval_s = 60;
 constexpr uint64_t most_slack_bytes = uint64_t{1} << 20;
 // A reader does not wait for a writer; without an index it finds nothing.
 constexpr std::chrono::milliseconds reader_patience{100};
-// What is damaged goes while nobody writes what continues it; a writer that hangs does not keep it.
+// What is damaged goes while nobody writes what continues it; behind a writer that hangs only its rows go.
 constexpr std::chrono::milliseconds drop_patience{2000};
 constexpr std::chrono::milliseconds look_interval{5};
 
@@ -53,7 +53,7 @@ Result<void> StoreDirectory::start() {
     return {};
   };
   DS4_TRY(with_index(Held::writer_lock, work));
-  if (auto room = make_room(0, {}, 0); !room && room.error().code != ErrorCode::out_of_memory) return room;
+  if (auto room = make_room(0, 0); !room && room.error().code != ErrorCode::out_of_memory) return room;
   return {};
 }
 
@@ -81,6 +81,7 @@ void StoreDirectory::log_rarely(const std::string& kind, const std::string& line
 
 Result<StoreDirectory::WriterGuard> StoreDirectory::lock_for_writing() {
   std::unique_lock thread(writer_mutex_);
+  DS4_TRY(folder_.restore());
   DS4_ASSIGN(WriterLock process, WriterLock::acquire(folder_.lock_path(), options_.lock_patience));
   return WriterGuard{std::move(thread), std::move(process)};
 }
@@ -123,6 +124,7 @@ Result<void> StoreDirectory::use_current_index(Held held) {
 Result<void> StoreDirectory::rebuild_index(Held held, const std::string& reason) {
   std::optional<WriterLock> lock;
   if (held == Held::nothing) {
+    DS4_TRY(folder_.restore());
     DS4_ASSIGN(lock, WriterLock::acquire(folder_.lock_path(), reader_patience));
   }
   // Another process may have done it meanwhile.
@@ -142,7 +144,7 @@ Result<void> StoreDirectory::rebuild_index(Held held, const std::string& reason)
   return {};
 }
 
-Result<void> StoreDirectory::make_room(uint64_t bytes, const KeySet& protected_keys, int64_t held_segment) {
+Result<void> StoreDirectory::make_room(uint64_t bytes, int64_t held_segment) {
   const uint64_t slack = std::min(most_slack_bytes, options_.budget_bytes / 16);
   const auto wanted = checked_add(bytes, slack);
   EvictionPlan plan;
@@ -160,7 +162,6 @@ Result<void> StoreDirectory::make_room(uint64_t bytes, const KeySet& protected_k
     DS4_ASSIGN(input.frontiers, index.frontiers());
     DS4_ASSIGN(input.segments, index.segments());
     input.protected_keys = keys_in_use();
-    input.protected_keys.insert(protected_keys.begin(), protected_keys.end());
     input.held_segment = held_segment;
     input.bytes_to_free = used + *wanted - options_.budget_bytes;
     input.now = now();
@@ -223,7 +224,7 @@ void StoreDirectory::drop(const Hash128& key, std::string_view reason) {
     if (row) DS4_TRY(index.remove_frontier(*row));
     return transaction.commit();
   });
-  unlink_all(files);
+  if (guard) unlink_all(files);
   count([](StoreStats& stats) { ++stats.damaged; });
   log(fmt::format("KV disk cache: dropped the state {}: {}{}", key.hex(), reason,
                   done ? "" : fmt::format(" ({})", done.error().message)));
@@ -246,7 +247,7 @@ void StoreDirectory::drop_segment(const Hash128& name, std::string_view reason) 
     }
     return transaction.commit();
   });
-  unlink_all(files);
+  if (guard) unlink_all(files);
   count([](StoreStats& stats) { ++stats.damaged; });
   log(fmt::format("KV disk cache: dropped {} and the {} files that build on it: {}{}",
                   folder_.path_of(FileKind::segment, name), files.empty() ? 0 : files.size() - 1, reason,
@@ -263,7 +264,7 @@ void StoreDirectory::drop_reply(const Hash128& name, std::string_view reason) {
     }
     return {};
   });
-  unlink_all({{FileKind::reply, name, 0}});
+  if (guard) unlink_all({{FileKind::reply, name, 0}});
   count([](StoreStats& stats) { ++stats.damaged; });
   log(fmt::format("KV disk cache: dropped {}: {}{}", folder_.path_of(FileKind::reply, name), reason,
                   done ? "" : fmt::format(" ({})", done.error().message)));

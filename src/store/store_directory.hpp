@@ -95,7 +95,8 @@ class StoreDirectory {
   Result<void> set_pinned(const Hash128& key, bool pinned);
   /// The number of states that went.
   Result<uint64_t> purge(const PurgeFilter& filter);
-  /// A state that failed goes, with one line in the log.
+  /// A state that failed goes, with one line in the log. If somebody else has been writing for long, it is
+  /// only forgotten: a sound file of its name may be on its way. Whoever opens the store next finds the file.
   void drop(const Hash128& key, std::string_view reason);
 
   StoreStats stats();
@@ -134,7 +135,7 @@ class StoreDirectory {
   }
 
   /// Evicts until so many bytes can be written. Error: out_of_memory if there is no room for that.
-  Result<void> make_room(uint64_t bytes, const KeySet& protected_keys, int64_t held_segment);
+  Result<void> make_room(uint64_t bytes, int64_t held_segment);
   Result<void> remove_rows_and_files(std::span<const FrontierRow> frontiers,
                                      std::span<const SegmentRow> segments, Held held);
   void drop_segment(const Hash128& name, std::string_view reason);

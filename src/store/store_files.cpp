@@ -52,6 +52,7 @@ std::string_view suffix(FileKind kind) {
 }
 
 constexpr std::string_view pin_suffix = ".pin";
+constexpr std::array<std::string_view, 4> subfolders{"segments", "frontiers", "replies", "tmp"};
 
 /// Calls `visit(name)` for every entry but those that begin with a dot. What is no folder has none.
 Result<void> for_each_entry(const std::string& path,
@@ -101,9 +102,7 @@ Result<mode_t> check_own_folder(const std::string& path) {
 Result<void> check_root(const std::string& root) {
   DS4_ASSIGN(const mode_t mode, check_own_folder(root));
   struct stat status{};
-  const std::string segments = fmt::format("{}/{}", root, folder_name(FileKind::segment));
-  const bool ours = lstat(segments.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
-                    lstat((root + "/lock").c_str(), &status) == 0 && S_ISREG(status.st_mode);
+  const bool ours = StoreFolder::is_one(root);
   if (!ours && lstat((root + "/index.sqlite").c_str(), &status) == 0) {
     return fail(ErrorCode::invalid_argument, "{} holds the index.sqlite of something else than a disk cache",
                 root);
@@ -250,6 +249,16 @@ Result<WriterLock> WriterLock::acquire(const std::string& path, std::chrono::mil
   return WriterLock(std::move(descriptor));
 }
 
+bool StoreFolder::is_one(const std::string& root) {
+  struct stat status{};
+  size_t parts = lstat((root + "/lock").c_str(), &status) == 0 && S_ISREG(status.st_mode) ? 1 : 0;
+  for (const std::string_view name : subfolders) {
+    const std::string folder = fmt::format("{}/{}", root, name);
+    if (lstat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) ++parts;
+  }
+  return parts >= 2;
+}
+
 Result<StoreFolder> StoreFolder::open(const std::string& root) {
   std::error_code problem;
   const std::filesystem::path path(root);
@@ -258,18 +267,30 @@ Result<StoreFolder> StoreFolder::open(const std::string& root) {
   const std::unique_ptr<char, void (*)(void*)> resolved(realpath(root.c_str(), nullptr), std::free);
   if (!resolved) return system_error("cannot open", root, errno);
   const std::string place = resolved.get();
+  DS4_TRY(prepare(place));
+  return StoreFolder(place);
+}
+
+Result<void> StoreFolder::prepare(const std::string& place) {
   DS4_TRY(check_root(place));
-  // The first to be there: a folder with a lock and segments is ours.
   const std::string lock = place + "/lock";
   const Descriptor made(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, file_mode));
   if (!made.valid()) return system_error("cannot create", lock, errno);
-  for (const std::string_view name : {"segments", "frontiers", "replies", "tmp"}) {
+  for (const std::string_view name : subfolders) {
     const std::string folder = fmt::format("{}/{}", place, name);
     DS4_TRY(make_folder(folder));
     DS4_TRY(check_own_folder(folder));
   }
-  DS4_TRY(sync_folder(place));
-  return StoreFolder(place);
+  return sync_folder(place);
+}
+
+Result<void> StoreFolder::restore() const {
+  const bool complete = std::all_of(subfolders.begin(), subfolders.end(), [&](std::string_view name) {
+    return access(fmt::format("{}/{}", root_, name).c_str(), F_OK) == 0;
+  });
+  if (complete) return {};
+  DS4_TRY(make_folder(root_));
+  return prepare(root_);
 }
 
 std::string StoreFolder::folder_of(FileKind kind, const Hash128& name) const {

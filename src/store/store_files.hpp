@@ -93,6 +93,10 @@ class StoreFolder {
   /// somebody else, one that others can write to, or can read and that holds something else, or one with
   /// another program's index.sqlite. A link to the folder itself is followed.
   static Result<StoreFolder> open(const std::string& root);
+  /// True if some of what open() makes is there; somebody may have removed the rest.
+  static bool is_one(const std::string& root);
+  /// Creates again what somebody has removed meanwhile. Errors: as open().
+  Result<void> restore() const;
 
   const std::string& root() const { return root_; }
   std::string index_path() const { return root_ + "/index.sqlite"; }
@@ -123,6 +127,7 @@ class StoreFolder {
 
  private:
   explicit StoreFolder(std::string root) : root_(std::move(root)) {}
+  static Result<void> prepare(const std::string& place);
   std::string folder_of(FileKind kind, const Hash128& name) const;
   std::string root_;
 };

@@ -2,6 +2,7 @@
 space is kept."""
 import os
 import random
+import shutil
 import subprocess
 import tempfile
 import threading
@@ -189,6 +190,23 @@ class Nano(DiskTest):
                                 capture_output=True, text=True, timeout=60)
         self.assertEqual(result.returncode, 1)
         self.assertIn(self.folder, result.stderr)
+
+    def test_a_place_where_nothing_can_be_written(self):
+        self.folder = "/proc/self/kv"
+        with self.server() as server:
+            server.logged("not kept on disk: .*/proc/self/kv")
+            self.assertEqual(ask(server, conversation("salt"))[3], 0)
+
+    def test_a_folder_that_goes_while_it_is_used(self):
+        with self.server() as server:
+            ask(server, conversation("salt"))
+            self.written(server)
+            shutil.rmtree(self.folder)
+            talk = conversation("iron")
+            talk += [("assistant", ask(server, talk)[0]), ("user", "And about rain?")]
+            wait_until(lambda: any(name.endswith(".fr") for name, _ in files_under(self.folder)), "states on disk")
+        with self.server() as server:
+            self.assertGreater(ask(server, talk)[3], 500)
 
     def test_wrong_numbers(self):
         result = subprocess.run([PROGRAM, "--kv-cache-cold-max-tokens", "100"], capture_output=True, text=True,
