@@ -14,7 +14,8 @@ constexpr std::chrono::seconds restore_patience{60};
 }  // namespace
 
 bool Scheduler::work_waits() {
-  return stopping_ || !queue_.empty() || std::any_of(jobs_.begin(), jobs_.end(), [](const auto& job) {
+  return stopping_ || !queue_.empty() || std::any_of(jobs_.begin(), jobs_.end(), [this](const auto& job) {
+           if (job->following) return !leads(*job->following);
            return job->look == nullptr || job->look->done();
          });
 }

@@ -17,13 +17,6 @@ double seconds(Job::Clock::time_point from, Job::Clock::time_point to) {
   return std::max(0.0, std::chrono::duration<double>(to - from).count());
 }
 
-// A stop that leaves no rest too short for the kernels of long pieces before the last token: this one, or a
-// few tokens earlier.
-size_t reachable_stop(size_t stop, size_t total) {
-  const size_t latest = total - 1 > short_piece_tokens ? total - 1 - (short_piece_tokens + 1) : 0;
-  return std::min(stop, latest);
-}
-
 std::string kind_name(GenerationRequest::Kind kind) {
   switch (kind) {
     case GenerationRequest::Kind::chat:
@@ -89,6 +82,11 @@ std::string_view finish_name(FinishReason reason) {
       return "failed";
   }
   return "";
+}
+
+size_t reachable_stop(size_t stop, size_t total) {
+  const size_t latest = total - 1 > short_piece_tokens ? total - 1 - (short_piece_tokens + 1) : 0;
+  return std::min(stop, latest);
 }
 
 std::vector<size_t> prompt_borders(std::span<const Token> tokens, Token user) {

@@ -77,6 +77,12 @@ struct Constraints {
   std::optional<grammar::Constraint> calls;   // see AnswerOptions
 };
 
+/// Another request is computing a beginning that this one has as well: nothing is done before that is there.
+struct Following {
+  uint64_t leader = 0;  // its id
+  size_t tokens = 0;    // of the common beginning
+};
+
 struct Job {
   using Clock = std::chrono::steady_clock;
 
@@ -88,8 +94,9 @@ struct Job {
   size_t max_tokens = 0;
   uint64_t seed = 0;
 
+  std::optional<Following> following;  // there is no lease yet
   Lease lease;
-  std::vector<size_t> borders;         // of lease.tokens, see prompt_borders()
+  std::vector<size_t> borders;         // of lease.tokens, ascending, see prompt_borders()
   std::shared_ptr<DiskLook> look;      // under way: nothing is evaluated meanwhile
   std::vector<SavePoint> save_points;  // ascending
   std::vector<size_t> stops;           // of the evaluation: borders and save points, ascending
@@ -106,6 +113,10 @@ struct Job {
 
   Session& session() { return lease.resident->session(); }
 };
+
+/// A stop in a prompt of `total` tokens that leaves no rest too short for the kernels of long pieces before
+/// the last token: this one, or a few tokens earlier.
+size_t reachable_stop(size_t stop, size_t total);
 
 /// Positions at which the state of a prompt is kept, ascending: before the first turn of a user, where other
 /// conversations with the same system text begin; before the last one, which clients change most; and before

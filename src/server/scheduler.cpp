@@ -173,6 +173,7 @@ void Scheduler::run() {
 void Scheduler::turn() {
   drop_abandoned();  // first: who asks again at once finds the conversation free
   admit();
+  start_followers();
   announce_waiting();
   take_restored();
   update_gauges();
@@ -251,7 +252,7 @@ void Scheduler::admit() {
     jobs_.push_back(std::move(job));
     Job& taken = *jobs_.back();
     taken.taken = Clock::now();
-    if (stopping_ || taken.sink->gone()) continue;
+    if (stopping_ || taken.sink->gone() || follow(taken)) continue;
     start(taken);
   }
 }
@@ -271,6 +272,7 @@ void Scheduler::begin_prompt(Job& job) {
   job.session().set_speculation(options_.speculation);
   job.session().set_steering(options_.steering);
   job.borders = prompt_borders(job.lease.tokens, tokenizer().special().user);
+  stop_for_followers(job);
   job.max_tokens = std::min<size_t>(job.max_tokens, options_.pool.context - job.lease.tokens.size());
   job.usage.prompt_tokens = job.lease.tokens.size();
   job.usage.cached_tokens = job.session().nearest_reachable(job.lease.reusable);
@@ -315,15 +317,19 @@ void Scheduler::drop_abandoned() {
 }
 
 void Scheduler::announce_waiting() {
-  const std::lock_guard lock(mutex_);
   const auto now = Clock::now();
-  for (const auto& job : queue_) {
-    if (job->announced || now - job->submitted < silent_wait) continue;
-    job->announced = true;
+  const auto announce = [&](Job& job) {
+    if (job.announced || now - job.submitted < silent_wait) return;
+    job.announced = true;
     GenerationEvent progress = make_event(Kind::progress);
-    progress.usage.prompt_tokens = job->prompt.tokens.size();
-    job->sink->on_event(progress);
+    progress.usage.prompt_tokens = job.prompt.tokens.size();
+    job.sink->on_event(progress);
+  };
+  for (const auto& job : jobs_) {
+    if (job->following) announce(*job);
   }
+  const std::lock_guard lock(mutex_);
+  for (const auto& job : queue_) announce(*job);
 }
 
 size_t Scheduler::quantum() const {
@@ -334,8 +340,9 @@ size_t Scheduler::quantum() const {
 
 // One prompt gets one slice; the next one's turn comes next time.
 void Scheduler::prefill_slice() {
-  const auto next = std::find_if(jobs_.begin(), jobs_.end(),
-                                 [](const auto& job) { return !job->prefilled && job->look == nullptr; });
+  const auto next = std::find_if(jobs_.begin(), jobs_.end(), [](const auto& job) {
+    return !job->prefilled && job->look == nullptr && !job->following;
+  });
   if (next == jobs_.end()) return;
   Job& job = **next;
   jobs_.splice(jobs_.end(), jobs_, next);
@@ -353,10 +360,7 @@ void Scheduler::sync_slice(Job& job) {
     const auto now = Clock::now();
     if (now - job.reported < progress_interval) return;
     job.reported = now;
-    GenerationEvent progress = make_event(Kind::progress);
-    progress.done = position;
-    progress.total = tokens.size();
-    job.sink->on_event(progress);
+    report_progress(job, position);
   };
   const auto begin = Clock::now();
   const auto synced = session.sync(std::span(tokens).first(end), control);

@@ -95,6 +95,14 @@ class Scheduler final : public Generator {
   /// After an exception, which is out of memory: ends all that runs, whatever state it is in.
   void give_up();
   void admit();
+  /// True if the request follows another one from now on.
+  bool follow(Job& job);
+  bool leads(const Following& following) const;
+  void start_followers();
+  /// The state behind what others share with this request is kept.
+  void stop_for_followers(Job& leader);
+  /// To the client of a prompt, and to those of the requests that follow it.
+  void report_progress(const Job& job, size_t position);
   void start(Job& job);
   /// The rest of start(), once it is known what the session begins with.
   void begin_prompt(Job& job);

@@ -201,6 +201,47 @@ TEST_F(SchedulerTest, APromptGoesOnFromOneThatIsBeingAnswered) {
   first->leave();
 }
 
+// Agents start others with the same instructions at once: they are computed once.
+TEST_F(SchedulerTest, RequestsThatComeTogetherShareTheirBeginning) {
+  start({{"", "</think>Fine."}}, {}, {.per_prompt_token = 100us});
+  std::string words;
+  for (int i = 0; i < 1000; ++i) words += fmt::format("w{} ", i);
+  GenerationRequest request = user("warm up the clock");
+  ask(request);
+  request.messages.insert(request.messages.begin(), ChatMessage{Role::system, words, {}, {}, {}, {}});
+  const uint64_t before = counters_.prefill_tokens;
+  std::vector<std::shared_ptr<Listener>> all;
+  for (int i = 0; i < 4; ++i) {
+    request.messages.back().content = fmt::format("task {}", i);
+    all.push_back(submit(request));
+  }
+  size_t prompt = 0, cached = 0;
+  for (const auto& listener : all) {
+    ASSERT_TRUE(listener->wait());
+    EXPECT_EQ(listener->text(Kind::content), "Fine.");
+    const Usage usage = listener->find(Kind::done).usage;
+    prompt = usage.prompt_tokens;
+    cached += usage.cached_tokens;
+  }
+  EXPECT_GT(cached, 3 * (prompt - 40));
+  EXPECT_LT(counters_.prefill_tokens - before, prompt + 200);
+}
+
+TEST_F(SchedulerTest, WhoFollowsGoesOnWithoutWhoLeaves) {
+  start({{"", "</think>Fine."}}, {}, {.per_prompt_token = 200us});
+  std::string words;
+  for (int i = 0; i < 1000; ++i) words += fmt::format("w{} ", i);
+  const auto first = submit(user(words + "one"));
+  const auto second = submit(user(words + "two"));
+  EXPECT_TRUE(first->wait_for(Kind::started));
+  first->leave();
+  EXPECT_TRUE(second->wait());
+  EXPECT_EQ(second->text(Kind::content), "Fine.");
+  const auto third = submit(user(words + "three"));
+  scheduler_->stop();
+  EXPECT_TRUE(third->wait());
+}
+
 // The retry is there before anybody has noticed that its first try was given up.
 TEST_F(SchedulerTest, AClientThatLeavesAndAsksAgainAtOnceFindsItsPrefix) {
   start({{"", "</think>" + std::string(2000, 's')}}, {}, {.per_pass = 20ms});

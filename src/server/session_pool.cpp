@@ -172,6 +172,15 @@ Result<Lease> SessionPool::acquire(const Prompt& prompt, const std::string& conv
   return lease;
 }
 
+size_t SessionPool::shared_tokens(const Prompt& prompt) {
+  size_t most = 0;
+  for (const auto& resident : sessions_) {
+    if (resident->busy) resident->refresh();
+    most = std::max(most, resident->match(prompt).tokens);
+  }
+  return most;
+}
+
 Result<std::shared_ptr<ResidentSession>> SessionPool::branch(const ResidentSession& original, size_t tokens) {
   DS4_ASSIGN(Session session, original.session().fork(tokens));
   return std::make_shared<ResidentSession>(std::move(session), engine_.tokenizer());

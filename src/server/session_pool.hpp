@@ -99,6 +99,8 @@ class SessionPool {
   /// A session that is not busy: the one that the prompt continues, a copy of a part of one that it branches
   /// off, or an empty one. `side`: a copy or a new one, never somebody else's. Errors: out_of_memory.
   Result<Lease> acquire(const Prompt& prompt, const std::string& conversation, bool side);
+  /// Tokens of a prompt that a session begins with, one that is busy included.
+  size_t shared_tokens(const Prompt& prompt);
   /// For want of memory: forgets the idle session that was not used for the longest time, but for `except`;
   /// none much longer than `tokens` for a side request. False if there is none.
   bool give_up_one(size_t tokens, bool side, const ResidentSession* except = nullptr);
