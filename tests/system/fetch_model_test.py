@@ -16,7 +16,7 @@ import unittest
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts", "fetch-model")
 NAME = "DeepSeek-V4-Flash-IQ2XXS-w2Q2K-AProjQ8-SExpQ8-OutQ8-chat-v2-imatrix.gguf"
 MTP = "DeepSeek-V4-Flash-MTP-Q4K-Q8_0-F32.gguf"
-CONTENT = bytes((i * 7 + i // 251) % 256 for i in range(300_000))
+CONTENT = b"GGUF" + bytes((i * 7 + i // 251) % 256 for i in range(299_996))
 TOKEN = "hf_" + "a" * 20 + "Z9"
 REPO = "antirez/deepseek-v4-gguf"
 
@@ -34,6 +34,8 @@ class Server(http.server.ThreadingHTTPServer):
         self.cuts = 0  # downloads to break off after a third of what was asked for
         self.slow = False
         self.pretended_bytes = None
+        self.pretended_head = {}  # headers of the answer to HEAD
+        self.unsatisfiable = None  # headers of the answer 416 to every request for a range
         self.tag = '"one"'
         self.status = None
         self.ended = threading.Event()  # ends downloads that are slow
@@ -87,6 +89,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.end_headers()
         if stored and not with_body:
             return self.refuse(403)
+        if self.command == "HEAD" and server.pretended_head:
+            self.send_response(200)
+            for header, value in server.pretended_head.items():
+                self.send_header(header, value)
+            return self.end_headers()
+        if server.unsatisfiable is not None and self.headers.get("Range"):
+            self.send_response(416)
+            for header, value in {"Content-Length": "0", **server.unsatisfiable}.items():
+                self.send_header(header, value)
+            return self.end_headers()
         begin = 0
         asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
         if asked and server.ranges:
@@ -232,6 +244,40 @@ class FetchModel(unittest.TestCase):
             file.write(CONTENT[:5000])
         self.assertIn("beginning anew", self.good("q2-imatrix"))
         self.assertEqual(self.read(NAME), CONTENT)
+
+    def test_a_server_that_refuses_every_range_begins_anew(self):
+        for headers in ({}, {"Content-Range": f"bytes */{len(CONTENT)}"}):
+            self.server.unsatisfiable = headers
+            os.makedirs(self.dir, exist_ok=True)
+            with open(os.path.join(self.dir, NAME + ".partial"), "wb") as file:
+                file.write(CONTENT[:5000])
+            self.assertIn("beginning anew", self.good("q2-imatrix"))
+            self.assertEqual(self.read(NAME), CONTENT)
+            os.remove(os.path.join(self.dir, NAME))
+
+    def test_no_server_is_asked_for_ever(self):
+        # It says less than it sends; it breaks off and cannot go on in the middle.
+        self.server.pretended_head = {"Content-Length": "1000"}
+        self.bad(1, "larger than the server's file, again and again", "q2-imatrix")
+        self.server.pretended_head = {}
+        self.server.ranges, self.server.cuts = False, 1000
+        self.bad(1, "cannot go on in the middle, again and again", "q2-imatrix")
+        self.assertLess(len(self.server.requests), 50)
+        self.assertFalse([name for name in self.names() if not name.endswith(".tag")])
+
+    def test_a_size_that_nothing_can_have_is_none(self):
+        self.server.pretended_head = {"X-Linked-Size": "9" * 25}
+        self.good("q2-imatrix")
+        self.assertEqual(self.read(NAME), CONTENT)
+
+    def test_the_page_of_a_network_is_no_model(self):
+        self.server.files[NAME] = b"<html>please log in</html>"
+        self.bad(1, "is no GGUF file; it was removed", "q2-imatrix")
+        self.put_pieces("other.gguf", "aa", "ab", "ac")
+        self.server.files["other.gguf.part-aa"] = b"<html>"
+        self.bad(1, "are no GGUF file; they were removed", "--file", "other.gguf")
+        self.assertEqual(self.names(), [])
+        self.assertFalse(os.path.lexists(self.link))
 
     def test_a_file_that_changed_on_the_server_begins_anew(self):
         os.makedirs(self.dir)
