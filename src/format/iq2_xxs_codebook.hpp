@@ -13,7 +13,8 @@ namespace ds4::format {
 class Iq2XxsCodebook {
  public:
   static constexpr size_t kOctets = 6561;
-  static constexpr size_t kPadding = 16;  // lists are whole multiples of this
+  static constexpr size_t kPadding = 16;          // lists are whole multiples of this
+  static constexpr size_t kMostNeighbours = 256;  // all of the grid
 
   /// Built at the first call; safe from several threads.
   static const Iq2XxsCodebook& instance();

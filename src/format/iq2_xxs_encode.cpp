@@ -4,6 +4,7 @@
 // Cost: 14 scales for each group; an octet that the grid does not hold costs some 20 entries of 8 terms each.
 // Why: sums keep the order of a plain loop, and the terms of an octet are computed once for all entries.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -40,26 +41,29 @@ struct GroupSearch {
 /// Magnitudes, signs of even number, and weights of the group in a lane.
 inline void LoadGroup(const float* x, const float* importance, float energy, size_t lane,
                       GroupSearch& search) {
-  float weights[kGroup];
-  for (size_t i = 0; i < kGroup; ++i) {
-    weights[i] = importance[i] * std::sqrt(energy + x[i] * x[i]);
-    search.roots[lane][i] = std::sqrt(weights[i]);
+  HWY_ALIGN float weights[kGroup], losses[kGroup];
+  uint32_t negative = 0;
+  const hn::CappedTag<float, kGroup> d;
+  for (size_t i = 0; i < kGroup; i += hn::Lanes(d)) {
+    const auto v = hn::LoadU(d, x + i);
+    const auto weight =
+        hn::Mul(hn::LoadU(d, importance + i), hn::Sqrt(hn::Add(hn::Set(d, energy), hn::Mul(v, v))));
+    hn::StoreU(weight, d, weights + i);
+    hn::StoreU(hn::Sqrt(weight), d, search.roots[lane] + i);
+    hn::StoreU(hn::Abs(v), d, search.rows_x[lane] + i);
+    hn::StoreU(hn::Mul(hn::Mul(weight, v), v), d, losses + i);
+    uint8_t bytes[8] = {};
+    uint32_t bits = 0;
+    hn::StoreMaskBits(d, hn::Lt(v, hn::Zero(d)), bytes);
+    std::memcpy(&bits, bytes, sizeof bits);
+    negative |= bits << i;
   }
   for (size_t octet = 0; octet < kOctetsOfGroup; ++octet) {
     float* magnitudes = search.rows_x[lane] + kOctet * octet;
-    unsigned signs = 0, odd = 0;
-    for (size_t i = 0; i < kOctet; ++i) {
-      const float v = x[kOctet * octet + i];
-      magnitudes[i] = std::fabs(v);
-      if (v < 0) signs |= 1u << i, odd ^= 1;
-    }
-    if (odd) {
-      size_t least = 0;
-      float least_weight = INFINITY;
-      for (size_t i = 0; i < kOctet; ++i) {
-        const float v = x[kOctet * octet + i], weight = weights[kOctet * octet + i] * v * v;
-        if (weight < least_weight) least_weight = weight, least = i;
-      }
+    unsigned signs = negative >> (kOctet * octet) & 255;
+    if (std::popcount(signs) % 2 != 0) {
+      const float* loss = losses + kOctet * octet;
+      const size_t least = static_cast<size_t>(std::min_element(loss, loss + kOctet) - loss);
       magnitudes[least] = -magnitudes[least];
       signs ^= 1u << least;
     }
@@ -105,8 +109,8 @@ inline uint16_t NearestEntry(const uint16_t* entries, size_t count, const float*
   const hn::RebindToSigned<AllLanes> d32;
   const hn::Rebind<uint16_t, AllLanes> d16;
   const auto two_bits = hn::Set(d32, 3);
+  HWY_ALIGN float sums[Iq2XxsCodebook::kMostNeighbours];
   auto least = hn::Set(d, INFINITY);
-  auto places = hn::Zero(d32);
   for (size_t e = 0; e < count; e += hn::Lanes(d)) {
     auto levels = hn::PromoteTo(d32, hn::LoadU(d16, entries + e));
     auto sum = hn::Zero(d);
@@ -115,14 +119,15 @@ inline uint16_t NearestEntry(const uint16_t* entries, size_t count, const float*
       sum = hn::Add(sum, hn::TableLookupLanes(of_element, hn::IndicesFromVec(d, hn::And(levels, two_bits))));
       levels = hn::ShiftRight<2>(levels);
     }
-    const auto less = hn::Lt(sum, least);
-    least = hn::IfThenElse(less, sum, least);
-    places = hn::IfThenElse(hn::RebindMask(d32, less), hn::Set(d32, static_cast<int32_t>(e)), places);
+    hn::Store(sum, d, sums + e);
+    least = hn::Min(least, sum);
   }
-  const auto ties = hn::Eq(least, hn::MinOfLanes(d, least));
-  const auto lane_places = hn::Add(places, hn::Iota(d32, 0));
-  const auto first = hn::IfThenElse(hn::RebindMask(d32, ties), lane_places, hn::Set(d32, 1 << 20));
-  return entries[hn::GetLane(hn::MinOfLanes(d32, first))];
+  const auto smallest = hn::MinOfLanes(d, least);
+  for (size_t e = 0; e < count; e += hn::Lanes(d)) {
+    const intptr_t lane = hn::FindFirstTrue(d, hn::Eq(hn::Load(d, sums + e), smallest));
+    if (lane >= 0) return entries[e + static_cast<size_t>(lane)];
+  }
+  return entries[0];
 #endif
 }
 
