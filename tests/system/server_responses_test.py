@@ -8,6 +8,7 @@ from server_support import (SHELL, TEXT, Responses, ServerTest, block, call, fun
 class ResponsesOnly(ServerTest):
     rules = RULES + [("patch", "Go.</think>" + block(call("apply_patch", input="*** Begin Patch\n<&>\n*** End Patch"))),
                      ("far tool", "Go.</think>" + block(call("mcp__files__read", path="a"))),
+                     ("list here", "Go.</think>" + block(call("local_shell", command=["ls", "-l"]))),
                      ("find a tool", "Go.</think>" + block(call("tool_search", query="read")))]
     arguments = ("--ctx", "8192")
 
@@ -54,6 +55,19 @@ class ResponsesOnly(ServerTest):
         second = self.server.post(Responses.path, {"input": [question, *first["output"], result], "tools": tools,
                                                    "temperature": 0}).json
         self.assertEqual(second["output"][-1]["content"][0]["text"], "Done.")
+        usage = first["usage"]
+        self.assertGreaterEqual(second["usage"]["input_tokens_details"]["cached_tokens"],
+                                usage["input_tokens"] + usage["output_tokens"])
+
+    def test_shell_calls_go_on(self):
+        tools = [{"type": "local_shell"}]
+        question = {"type": "message", "role": "user", "content": self.fresh() + "list here"}
+        first = self.server.post(Responses.path, {"input": [question], "tools": tools, "temperature": 0}).json
+        [made] = [item for item in first["output"] if item["type"] == "local_shell_call"]
+        self.assertEqual(made["action"], {"type": "exec", "command": ["ls", "-l"]})
+        result = {"type": "local_shell_call_output", "id": made["call_id"], "output": "a.txt"}
+        second = self.server.post(Responses.path, {"input": [question, *first["output"], result], "tools": tools,
+                                                   "temperature": 0}).json
         usage = first["usage"]
         self.assertGreaterEqual(second["usage"]["input_tokens_details"]["cached_tokens"],
                                 usage["input_tokens"] + usage["output_tokens"])

@@ -103,7 +103,7 @@ class InputReader {
     if (type == "reasoning") return read_reasoning(item);
     if (type == "item_reference") return read_reference(item);
     if (type == "function_call" || type == "custom_tool_call") return read_call(item, type);
-    if (type == "local_shell_call") return add_call(item, "local_shell", read_action(item));
+    if (type == "local_shell_call") return add_call(item, "local_shell", read_shell_action(item));
     if (type == "tool_search_call") return add_call(item, "tool_search", read_action(item));
     if (type == "web_search_call" || type == "image_generation_call")
       return add_call(item, type, read_action(item));
@@ -183,6 +183,19 @@ class InputReader {
 
   static std::string read_action(const Fields& item) {
     return read_first(item, {"action", "arguments", "input"}).value_or("{}");
+  }
+
+  /// The arguments that the model wrote: the type of the action is no part of them.
+  static std::string read_shell_action(const Fields& item) {
+    std::string action = read_action(item);
+    const auto members = text::json_object_members(action);
+    if (!members) return action;
+    JsonWriter arguments;
+    arguments.begin_object();
+    for (const text::JsonMember& member : *members) {
+      if (member.key != "type") arguments.key(member.key).raw(member.value);
+    }
+    return arguments.end_object().take();
   }
 
   void add_call(const Fields& item, std::string name, std::string arguments) {

@@ -167,7 +167,7 @@ TEST_F(ResponsesRequestTest, CallsAndResults) {
       ElementsAre(
           "user: go",
           "assistant:  c1=f{\"x\": 1} c2=mcp__s__g{\"y\":2} c3=apply_patch{\"input\":\"*** \\\"Begin\\\"\"} "
-          "c4=local_shell{\"type\":\"exec\",\"command\":[\"ls\"]} c5=tool_search{\"query\":\"q\"} "
+          "c4=local_shell{\"command\":[\"ls\"]} c5=tool_search{\"query\":\"q\"} "
           "c6=web_search_call{\"type\":\"search\"} c7=f{}",
           "tool(c1): one", "tool(c2): two", "tool(c3): {\"ok\": true}", "tool(c4): four", "tool(c6): "));
   EXPECT_EQ(complaint(), "");
