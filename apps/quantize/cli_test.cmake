@@ -37,6 +37,7 @@ if(EXISTS /dev/full)
   endif()
 endif()
 expect(2 "frobnicate" ${nano} --recipe q8 -o "${output}" --frobnicate)
+expect(2 "--hf is not known here: .*--checkpoint DIR" --hf "${CHECKPOINT}" --template x --out "${output}")
 expect(1 "^ds4-quantize: ${OUTPUT_DIR}/nowhere/config.json" --checkpoint "${OUTPUT_DIR}/nowhere" --recipe q8
   -o "${output}")
 expect(1 "^ds4-quantize: " ${nano} --recipe q8 -o "${OUTPUT_DIR}/nowhere/out.gguf")

@@ -16,6 +16,7 @@
 #include "commands.hpp"
 #include "convert.hpp"
 #include "ds4/version.hpp"
+#include "original_options.hpp"
 #include "stop_signal.hpp"
 
 namespace {
@@ -196,6 +197,12 @@ int main(int argc, char** argv) {
   if (command == "splice") return ds4::quantize::run_splice(argc - 1, argv + 1);
   if (command == "score") return ds4::quantize::run_score(argc - 1, argv + 1);
   if (command == "compare") return ds4::quantize::run_compare(argc - 1, argv + 1);
+  for (int i = 1; i < argc; ++i) {
+    if (const std::string_view advice = ds4::quantize::instead_of(argv[i]); !advice.empty()) {
+      print(stderr, fmt::format("ds4-quantize: {} is not known here: {}\n", argv[i], advice));
+      return exit_usage;
+    }
+  }
   CLI::App app("Converts DeepSeek V4 models to GGUF files of any number format.", "ds4-quantize");
   ds4::quantize::ConvertOptions options;
   Recipes recipes;

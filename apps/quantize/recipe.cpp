@@ -10,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/mapped_file.hpp"
 #include "base/quote.hpp"
+#include "text_lines.hpp"
 
 namespace ds4::quantize {
 namespace {
@@ -237,6 +238,7 @@ Result<Recipe> Recipe::parse(std::string_view text, const std::string& path) {
   Recipe recipe;
   size_t line_number = 0;
   bool has_base = false;
+  text = without_byte_order_mark(text);
   while (!text.empty()) {
     const size_t end = std::min(text.find('\n'), text.size());
     std::string_view line = text.substr(0, end);

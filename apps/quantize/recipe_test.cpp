@@ -88,6 +88,15 @@ TEST(Recipe, TheFirstRuleThatFitsDecides) {
   EXPECT_EQ(type("blk.0.ffn_gate_tid2eid.weight", TensorRole::table), TensorType::i32);
 }
 
+TEST(Recipe, AByteOrderMarkIsNoPartOfIt) {
+  const auto recipe = Recipe::parse(
+      "\xef\xbb\xbf"
+      "base q2\r\noutput.weight f16\r\n",
+      "r.txt");
+  ASSERT_TRUE(recipe) << recipe.error().message;
+  EXPECT_EQ(recipe->name(), "q2 + 1 rule");
+}
+
 TEST(Recipe, OptionsComeBeforeTheFile) {
   auto recipe = Recipe::parse("output.weight f16\n", "file");
   ASSERT_TRUE(recipe);

@@ -14,28 +14,10 @@
 #include "common/console.hpp"
 #include "ds4/chat.hpp"
 #include "fingerprint.hpp"
+#include "text_lines.hpp"
 
 namespace ds4::quantize {
-namespace {
-
 namespace fs = std::filesystem;
-
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  for (;;) {
-    const size_t end = text.find(separator);
-    parts.push_back(text.substr(0, end));
-    if (end == std::string_view::npos) return parts;
-    text.remove_prefix(end + 1);
-  }
-}
-
-std::string_view without_return(std::string_view line) {
-  if (line.ends_with('\r')) line.remove_suffix(1);
-  return line;
-}
-
-}  // namespace
 
 Result<ScoreItem> read_text_item(const std::string& path, const Tokenizer& tokenizer) {
   DS4_ASSIGN(const std::string text, cli::read_file(path));
@@ -77,11 +59,7 @@ Result<std::vector<ScoreItem>> read_continuations(const std::string& path, const
   DS4_ASSIGN(const std::string manifest, cli::read_file(path));
   const fs::path folder = fs::path(path).parent_path();
   std::vector<ScoreItem> items;
-  size_t number = 0;
-  for (std::string_view line : split(manifest, '\n')) {
-    ++number;
-    line = without_return(line);
-    if (line.empty() || line.starts_with('#')) continue;
+  for (const auto& [number, line] : content_lines(manifest)) {
     const auto fields = split(line, '\t');
     if (fields.size() < 3 || fields[0].empty())
       return fail(ErrorCode::format, "{}:{}: an id and two files are expected, divided by tabs", path,
@@ -104,11 +82,7 @@ Result<std::vector<ScoreItem>> read_continuations(const std::string& path, const
 Result<std::vector<Question>> read_questions(const std::string& path) {
   DS4_ASSIGN(const std::string text, cli::read_file(path));
   std::vector<Question> questions;
-  size_t number = 0;
-  for (std::string_view line : split(text, '\n')) {
-    ++number;
-    line = without_return(line);
-    if (line.empty() || line.starts_with('#')) continue;
+  for (const auto& [number, line] : content_lines(text)) {
     boost::system::error_code error;
     const boost::json::value value = boost::json::parse(line, error);
     const auto* object = error ? nullptr : value.if_object();

@@ -6,11 +6,13 @@
 #include <charconv>
 #include <cmath>
 #include <map>
+#include <set>
 #include <span>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/quote.hpp"
+#include "text_lines.hpp"
 
 namespace ds4::quantize {
 namespace {
@@ -20,16 +22,6 @@ constexpr size_t columns = 7;
 constexpr size_t shown_cases = 8;
 // Smaller differences are rounding.
 constexpr double tie = 1e-9;
-
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  for (;;) {
-    const size_t end = text.find(separator);
-    parts.push_back(text.substr(0, end));
-    if (end == std::string_view::npos) return parts;
-    text.remove_prefix(end + 1);
-  }
-}
 
 template <class T>
 bool read_number(std::string_view text, T& value) {
@@ -72,11 +64,9 @@ std::string score_list(const std::vector<ItemScore>& items) {
 
 Result<std::vector<ListedScore>> parse_score_list(std::string_view text, const std::string& name) {
   std::vector<ListedScore> scores;
-  size_t number = 0;
-  for (std::string_view line : split(text, '\n')) {
-    ++number;
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    if (line.empty() || line.starts_with('#') || line.starts_with("id\t")) continue;
+  std::set<std::string_view> ids;
+  for (const auto& [number, line] : content_lines(text)) {
+    if (line.starts_with("id\t")) continue;
     const auto fields = split(line, '\t');
     ListedScore score;
     unsigned match = 0;
@@ -85,6 +75,8 @@ Result<std::vector<ListedScore>> parse_score_list(std::string_view text, const s
         score.tokens > 0 && read_number(fields[3], score.nll) && std::isfinite(score.nll) &&
         read_number(fields[5], match) && match <= 1 && read_number(fields[6], score.greedy_prefix);
     if (!good) return fail(ErrorCode::format, "{}:{}: this is no line of a list of scores", name, number);
+    if (!ids.insert(fields[0]).second)
+      return fail(ErrorCode::format, "{}:{}: there is another line of {}", name, number, quote(fields[0]));
     score.id = fields[0];
     score.first_match = match == 1;
     scores.push_back(std::move(score));

@@ -57,6 +57,8 @@ TEST(ScoreLists, MistakesAreSaid) {
                           "\t1\t2\t1\t1\t1\t1", "a\t1\tx\t1\t1\t1\t1"})
     EXPECT_THAT(parse_score_list(bad, "list.tsv").error().message, HasSubstr("list.tsv:1: this is no line"))
         << bad;
+  EXPECT_THAT(parse_score_list("a\t1\t2\t2\t1\t1\t2\n\na\t1\t2\t9\t1\t1\t2", "list.tsv").error().message,
+              HasSubstr("list.tsv:3: there is another line of \"a\""));
   EXPECT_THAT(parse_score_list("id\tx\n", "list.tsv").error().message, HasSubstr("there are no scores"));
   const auto a = parsed("a\t1\t2\t2.0\t1\t1\t2"), b = parsed("a\t1\t3\t2.0\t1\t1\t2"),
              c = parsed("c\t1\t3\t2\t1\t1\t2");
