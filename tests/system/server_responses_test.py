@@ -2,7 +2,7 @@
 import json
 
 from server_replies_test import RULES
-from server_support import (SHELL, TEXT, Responses, ServerTest, block, call, function, main)
+from server_support import SHELL, TEXT, Responses, ServerTest, block, call, function, main, parse_events
 
 
 class ResponsesOnly(ServerTest):
@@ -71,6 +71,24 @@ class ResponsesOnly(ServerTest):
         usage = first["usage"]
         self.assertGreaterEqual(second["usage"]["input_tokens_details"]["cached_tokens"],
                                 usage["input_tokens"] + usage["output_tokens"])
+
+    def test_what_was_asked_is_told_back(self):
+        """Typed libraries miss these members, or refuse a response without them."""
+        asked = {"temperature": 0.5, "top_p": 0.9, "metadata": {"run": "7"}, "parallel_tool_calls": False,
+                 "tool_choice": "none", "max_output_tokens": 500}
+        for fields, expected in (({}, {"temperature": 1, "top_p": 1, "metadata": {}, "parallel_tool_calls": True,
+                                       "tool_choice": "auto", "max_output_tokens": None}), (asked, asked)):
+            body = self.server.post(Responses.path, {"input": "hello", **fields}).json
+            self.assertEqual({name: body[name] for name in expected}, expected)
+            self.assertEqual((body["error"], body["incomplete_details"], body["previous_response_id"]), (None,) * 3)
+            self.assertEqual(self.server.get("/v1/responses/" + body["id"]).json, body)
+            stream = self.server.post(Responses.path, {"input": "hello", "stream": True, **fields}).text
+            for _, data in parse_events(stream):
+                event = json.loads(data)
+                if "response" in event:
+                    self.assertEqual({name: event["response"][name] for name in expected}, expected)
+        cut = self.server.post(Responses.path, {"input": "hello", "max_output_tokens": 1}).json
+        self.assertEqual((cut["incomplete_details"], cut["error"]), ({"reason": "max_output_tokens"}, None))
 
     def test_going_on_by_id(self):
         first = self.ask(self.fresh() + "one call", tools=[{"type": "function", **SHELL}])

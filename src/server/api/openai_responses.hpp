@@ -39,6 +39,7 @@ struct ResponsesRequest {
   bool summaries = false;  // reasoning is shown
   std::string previous_response_id;
   std::string instructions;
+  std::string told_back;  // see ResponsesReplyOptions
 };
 
 /// Reads the body, and puts the conversation of `previous_response_id` in front. Check `errors` afterwards:
@@ -61,6 +62,9 @@ struct ResponsesReplyOptions {
   int64_t created = 0;
   std::string model;  // as the client called it
   std::string previous_response_id;
+  /// What the request asked for, told with every response since libraries expect it: members of a JSON
+  /// object.
+  std::string told_back;
   bool stream = false;
   bool summaries = false;
   ThinkMode think = ThinkMode::high;

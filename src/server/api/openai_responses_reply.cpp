@@ -370,7 +370,13 @@ std::string ResponsesReply::response_json(const char* status, const Usage* usage
   if (!options_.previous_response_id.empty())
     json.member("previous_response_id", options_.previous_response_id);
   json.key("reasoning").begin_object().member("effort", name_of(options_.think)).end_object();
-  return json.end_object().take();
+  std::string text = json.end_object().take();
+  if (options_.told_back.empty()) return text;
+  text.back() = ',';
+  if (error == nullptr) text += "\"error\":null,";
+  if (usage == nullptr || finished_.finish != FinishReason::length) text += "\"incomplete_details\":null,";
+  if (options_.previous_response_id.empty()) text += "\"previous_response_id\":null,";
+  return text + options_.told_back + "}";
 }
 
 }  // namespace

@@ -17,6 +17,8 @@ namespace {
 
 using Kind = JsonValue::Kind;
 
+constexpr size_t kMostToldBackBytes = 16 << 10;  // of a field, in every event that holds the response
+
 void read_previous(const Fields& body, ResponseStore& store, ResponsesRequest& request) {
   if (body.has("conversation")) body.refuse("conversation", "is not supported; replay full input instead");
   request.previous_response_id = body.string("previous_response_id").value_or("");
@@ -82,6 +84,28 @@ void refuse_others(const Fields& body) {
   }
 }
 
+std::string told_back(const Fields& body, const ResponsesRequest& request) {
+  const GenerationRequest& generation = request.generation;
+  const auto raw = [&](std::string_view name, std::string_view otherwise) {
+    const auto value = body.find(name);
+    return std::string(value && value->text().size() <= kMostToldBackBytes ? value->text() : otherwise);
+  };
+  JsonWriter json;
+  json.begin_object().key("max_output_tokens");
+  if (generation.max_tokens) {
+    json.integer(*generation.max_tokens);
+  } else {
+    json.null();
+  }
+  json.key("metadata").raw(raw("metadata", "{}")).key("parallel_tool_calls");
+  json.raw(generation.parallel_tool_calls ? "true" : "false").member("store", request.store);
+  json.key("temperature").number(generation.sampling.temperature);
+  json.key("tool_choice").raw(raw("tool_choice", R"("auto")"));
+  json.key("top_p").number(generation.sampling.top_p).member("truncation", "disabled");
+  const std::string object = json.end_object().take();
+  return object.substr(1, object.size() - 2);
+}
+
 /// Instructions belong to one request: they are not kept with the conversation.
 void add_instructions(ResponsesRequest& request) {
   if (request.instructions.empty()) return;
@@ -98,6 +122,7 @@ ResponsesReplyOptions reply_options(ResponsesRequest& request, const std::shared
   options.created = static_cast<int64_t>(std::time(nullptr));
   options.model = request.generation.model;
   options.previous_response_id = request.previous_response_id;
+  options.told_back = std::move(request.told_back);
   options.stream = request.stream;
   options.summaries = request.summaries;
   options.think = request.generation.thinking.mode;
@@ -160,6 +185,7 @@ ResponsesRequest read_responses_request(const http::Request& request, const Serv
   refuse_unsupported(body);
   generation.conversation = conversation_hint(body, request);
   generation.body = request.body;
+  if (!errors) responses.told_back = told_back(body, responses);
   return responses;
 }
 
