@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <iterator>
 #include <optional>
 #include <string_view>
@@ -26,6 +27,13 @@ std::string trimmed(const std::string& text) {
   const size_t begin = text.find_first_not_of(space);
   if (begin == std::string::npos) return "";
   return text.substr(begin, text.find_last_not_of(space) - begin + 1);
+}
+
+/// No shell has seen the name.
+std::string expanded(const std::string& path) {
+  const char* home = std::getenv("HOME");
+  const bool begins_at_home = path == "~" || path.starts_with("~/");
+  return begins_at_home && home != nullptr && *home != '\0' ? home + path.substr(1) : path;
 }
 
 const char* mode_name(ThinkMode mode) {
@@ -192,18 +200,19 @@ Next Conversation::command(const std::string& line) {
       return Next::read;
     }
     clear_interrupt();
-    const auto done = name == "/save" ? save(argument) : load(argument);
+    const std::string path = expanded(argument);
+    const auto done = name == "/save" ? save(path) : load(path);
     if (!done) {
       say_error(done.error().message);
     } else if (name == "/save") {
-      say(fmt::format("saved {} tokens in {}", session_->position(), argument));
+      say(fmt::format("saved {} tokens in {}", session_->position(), path));
     }
   } else if (name == "/read") {
     if (argument.empty()) {
       say_error("/read needs the name of a file");
       return Next::read;
     }
-    const auto text = read_file(argument);
+    const auto text = read_file(expanded(argument));
     if (!text) {
       say_error(text.error().message);
     } else if (text->empty()) {

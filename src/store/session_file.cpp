@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <string_view>
 #include <utility>
 
@@ -70,6 +71,12 @@ Checksum vocabulary_checksum(const Engine& engine) {
   return checksum(std::as_bytes(std::span(all)), 0);
 }
 
+bool is_saved_session(const std::string& path) {
+  std::array<char, sizeof(magic) - 1> start{};
+  std::ifstream file(path, std::ios::binary);
+  return file.read(start.data(), start.size()) && std::memcmp(start.data(), magic, start.size()) == 0;
+}
+
 /// A file that appears under its name when it is complete.
 class NewFile {
  public:
@@ -81,8 +88,13 @@ class NewFile {
       ::free(resolved);
     }
     struct stat status{};
-    if (::stat(target.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+    const bool there = ::stat(target.c_str(), &status) == 0;
+    if (there && !S_ISREG(status.st_mode)) {
       return fail(ErrorCode::io, "cannot write {}: not a regular file", path);
+    }
+    // A name typed in haste must not cost a letter or a source file.
+    if (there && status.st_size > 0 && !is_saved_session(target)) {
+      return fail(ErrorCode::io, "{} is not a saved session, so it is not replaced", path);
     }
     std::string temporary = target + ".XXXXXX";
     const int descriptor = ::mkostemp(temporary.data(), O_CLOEXEC);  // 0600

@@ -134,6 +134,22 @@ TEST_F(SessionFileTest, TooSmallAContextIsToldWithNumbers) {
   EXPECT_NE(loaded.error().message.find("140"), std::string::npos);
 }
 
+TEST_F(SessionFileTest, OnlySavedSessionsAreReplaced) {
+  for (const std::string letter : {"dear", "a letter that was not written by this program"}) {
+    write(letter);
+    const auto saved = save_session(path_, engine_, *session_, 5);
+    ASSERT_FALSE(saved);
+    EXPECT_NE(saved.error().message.find(path_), std::string::npos);
+    std::ifstream in(path_);
+    EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), letter);
+  }
+  for (const std::string& replaced : {std::string(), bytes_.substr(0, 100)}) {
+    write(replaced);
+    EXPECT_TRUE(save_session(path_, engine_, *session_, 5));
+    EXPECT_TRUE(load().session.has_value());
+  }
+}
+
 TEST_F(SessionFileTest, AFailedSaveLeavesTheOldFile) {
   const Session empty = must(engine_.create_session(context));
   EXPECT_FALSE(save_session(path_, engine_, empty, 0));

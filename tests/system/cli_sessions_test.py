@@ -70,6 +70,20 @@ class Sessions(unittest.TestCase):
         terminal.send("/quit\r")
         self.assertEqual(terminal.close(), 0)
 
+    def test_names_that_begin_at_home(self):
+        terminal = self.open()
+        self.say(terminal, NUMBER, r"generation: ")
+        self.say(terminal, "/save ~/a talk", r"saved \d+ tokens")
+        self.assertTrue(os.path.exists(os.path.join(terminal.home, "a talk")))
+        self.say(terminal, "/load ~/a talk", r"a conversation of \d+ tokens")
+        self.say(terminal, "/read ~/none", terminal.home + "/none")
+        letter = os.path.join(self.folder, "letter")
+        with open(letter, "w") as file:
+            file.write("Dear reader")
+        self.say(terminal, "/save " + letter, "not replaced")
+        with open(letter) as file:
+            self.assertEqual(file.read(), "Dear reader")
+
     def test_same_text_as_one_conversation(self):
         terminal = self.open()
         self.say(terminal, NUMBER, r"generation: ")
