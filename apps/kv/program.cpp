@@ -76,7 +76,8 @@ int run_program(int argc, const char* const* argv) {
   } catch (const CLI::Success& done) {
     return app.exit(done);
   } catch (const CLI::ParseError& problem) {
-    cli::say_error(problem.what());
+    const bool unknown = app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-';
+    cli::say_error(unknown ? fmt::format("there is no command '{}'", argv[1]) : problem.what());
     cli::Writer(STDERR_FILENO).write("usage: ds4-kv COMMAND DIR [OPTION...]; see ds4-kv --help\n");
     return cli::exit_usage;
   }

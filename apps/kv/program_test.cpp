@@ -14,7 +14,7 @@ class KvProgram : public StoreTest {
  protected:
   struct Run {
     int status = 0;
-    std::string output;
+    std::string output, errors;
   };
   static Run run_with(std::vector<const char*> arguments) {
     arguments.insert(arguments.begin(), "ds4-kv");
@@ -24,7 +24,7 @@ class KvProgram : public StoreTest {
     run.status = run_program(static_cast<int>(arguments.size()), arguments.data());
     std::fflush(stdout);
     run.output = ::testing::internal::GetCapturedStdout();
-    (void)::testing::internal::GetCapturedStderr();
+    run.errors = ::testing::internal::GetCapturedStderr();
     return run;
   }
 };
@@ -47,6 +47,9 @@ TEST_F(KvProgram, ListsShowsPinsAndPurges) {
   EXPECT_NE(run_with({"show", folder.c_str(), key.c_str()}).output.find("pinned"), std::string::npos);
   EXPECT_EQ(run_with({"purge", folder.c_str(), "--all"}).output, "1 states removed\n");
   EXPECT_EQ(restore(*store, run(40)), 31u);
+  result = run_with({"purge", folder.c_str(), key.c_str()});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_NE(result.errors.find("pinned"), std::string::npos);
   EXPECT_EQ(run_with({"unpin", folder.c_str(), key.c_str()}).status, 0);
   EXPECT_EQ(run_with({"purge", folder.c_str(), key.c_str()}).output, "1 states removed\n");
   EXPECT_EQ(restore(*store, run(40)), 0u);
@@ -72,13 +75,22 @@ TEST_F(KvProgram, WrongUsageHasItsOwnStatus) {
   const std::string folder = folder_.string();
   EXPECT_EQ(run_with({}).status, 2);
   EXPECT_EQ(run_with({"dance"}).status, 2);
+  EXPECT_NE(run_with({"dance"}).errors.find("'dance'"), std::string::npos);
   EXPECT_EQ(run_with({"list"}).status, 2);
   EXPECT_EQ(run_with({"--help"}).status, 0);
   EXPECT_EQ(run_with({"--version"}).status, 0);
   EXPECT_EQ(run_with({"list", folder.c_str()}).status, 1) << "no such folder";
   EXPECT_FALSE(std::filesystem::exists(folder_));
+  std::filesystem::create_directories(folder_ / "segments");  // of something else
+  std::filesystem::permissions(folder_, std::filesystem::perms::owner_all);
+  EXPECT_EQ(run_with({"list", folder.c_str()}).status, 1);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "lock"));
   auto store = open();
   EXPECT_EQ(run_with({"purge", folder.c_str()}).status, 2);
+  const Run range = run_with({"purge", folder.c_str(), "--unused-for", "-1"});
+  EXPECT_EQ(range.status, 2);
+  EXPECT_NE(range.errors.find("100000"), std::string::npos);
+  EXPECT_LT(range.errors.size(), 200u);
   EXPECT_EQ(run_with({"show", folder.c_str(), "12"}).status, 2);
   EXPECT_EQ(run_with({"show", folder.c_str(), "12345678"}).status, 1);
   EXPECT_EQ(run_with({"list", folder.c_str()}).status, 0);

@@ -8,6 +8,8 @@
 namespace ds4::kv {
 namespace {
 
+constexpr double most_days = 100000;
+
 struct Arguments {
   std::string folder, model;
   std::vector<std::string> keys;
@@ -21,9 +23,6 @@ Result<int> purge(const Arguments& arguments) {
   if (!chosen && !arguments.replies) {
     return fail(ErrorCode::invalid_argument,
                 "say what to remove: KEY, --model, --unused-for, --replies or --all");
-  }
-  if (arguments.unused_days > 100000) {
-    return fail(ErrorCode::invalid_argument, "--unused-for takes at most 100000 days");
   }
   DS4_ASSIGN(const auto store, open_store(arguments.folder));
   store::PurgeFilter filter;
@@ -46,6 +45,10 @@ Result<int> purge(const Arguments& arguments) {
   }
   for (const std::string& key : arguments.keys) {
     DS4_ASSIGN(const auto entry, find_entry(*store, key));
+    if (entry.pinned && !arguments.pinned) {
+      return fail(ErrorCode::invalid_argument, "the state {} is pinned: --pinned removes it nevertheless",
+                  entry.key.hex());
+    }
     filter.key = entry.key;
     DS4_ASSIGN(const uint64_t one, store->purge(filter));
     removed += one;
@@ -63,7 +66,7 @@ void add_purge(CLI::App& app, Action& action) {
   command->add_option("KEY", arguments->keys, "which states");
   command->add_option("--model", arguments->model, "those of the model with this fingerprint");
   command->add_option("--unused-for", arguments->unused_days, "those that nobody used for so many days")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0.0, most_days));
   command->add_flag("--all", arguments->all, "all states, and the replies");
   command->add_flag("--pinned", arguments->pinned, "pinned ones too");
   command->add_flag("--replies", arguments->replies,
