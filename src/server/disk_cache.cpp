@@ -190,7 +190,7 @@ void DiskCache::save(const ResidentSession& resident, const Save& how) {
   info.anchor = how.anchor;
   info.forced = how.forced;
   writer_.post(store::StateJob{
-      fmt::to_string(resident.id),
+      how.branch ? std::string() : fmt::to_string(resident.id),
       std::make_shared<const store::SnapshotSource>(std::move(*snapshot), engine_.tokenizer()),
       std::move(info)});
 }

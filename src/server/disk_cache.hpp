@@ -78,6 +78,7 @@ class DiskCache final : public ReplyArchive {
     store::SaveReason reason = store::SaveReason::turn;
     bool anchor = false;  // other conversations are likely to branch off here
     bool forced = false;  // however little was added since the last one
+    bool branch = false;  // the conversation goes on from here, not from later states of this session
   };
   /// Writes the session's present state, later. Nothing if it is too short, or computed NaN.
   void save(const ResidentSession& resident, const Save& how);

@@ -78,6 +78,7 @@ void Scheduler::save_growth(const Row& row) {
 // A reply that broke off, too: the client may go on from there.
 void Scheduler::save_turn(const Job& job) {
   if (options_.disk == nullptr || job.request.side || job.lease.resident == nullptr) return;
+  if (job.prefilled && job.prompt.forgets_reasoning) return;  // nobody would go on from here
   options_.disk->save(*job.lease.resident, {.reason = store::SaveReason::turn});
 }
 

@@ -102,15 +102,17 @@ std::vector<size_t> prompt_borders(std::span<const Token> tokens, Token user) {
 }
 
 std::vector<SavePoint> save_points(const store::SavePolicy& policy, const SpecialTokens& special,
-                                   std::span<const Token> tokens, size_t cached) {
+                                   std::span<const Token> tokens, size_t cached, bool forgets_reasoning) {
   std::map<size_t, DiskCache::Save> points;
   if (const size_t step = store::continued_step(policy); step > 0) {
     for (size_t at = (cached / step + 1) * step; at < tokens.size(); at += step) {
       points[reachable_stop(at, tokens.size())] = {.reason = store::SaveReason::continued};
     }
   }
-  if (tokens.size() - cached >= long_prompt_tokens) {
-    points[tokens.size() - 1] = {.reason = store::SaveReason::continued, .forced = true};
+  const bool much_is_new = tokens.size() - cached >= long_prompt_tokens;
+  if (much_is_new || forgets_reasoning) {
+    points[tokens.size() - 1] = {
+        .reason = store::SaveReason::continued, .forced = much_is_new, .branch = forgets_reasoning};
   }
   if (const auto cold = cached == 0 ? store::cold_target(policy, special, tokens) : std::nullopt) {
     points[reachable_stop(*cold, tokens.size())] = {

@@ -124,9 +124,10 @@ size_t reachable_stop(size_t stop, size_t total);
 std::vector<size_t> prompt_borders(std::span<const Token> tokens, Token user);
 
 /// Where a prompt of which `cached` tokens were there already is saved while it is evaluated: its beginning
-/// that others may share if all of it is new, every so many tokens, and before the last token if much is new.
+/// that others may share if all of it is new, every so many tokens, and before the last token if much is new
+/// or the next prompt will differ from there on.
 std::vector<SavePoint> save_points(const store::SavePolicy& policy, const SpecialTokens& special,
-                                   std::span<const Token> tokens, size_t cached);
+                                   std::span<const Token> tokens, size_t cached, bool forgets_reasoning);
 
 /// A slice of a prompt has at least so many tokens, unless the engine's chunks are smaller.
 inline constexpr size_t least_quantum_tokens = 32;

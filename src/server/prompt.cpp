@@ -243,6 +243,11 @@ std::variant<Prompt, RequestError> build_prompt(const GenerationRequest& request
   prompt.tokens = prompt.rendered.encode(tokenizer);
   prompt.special = special_positions(prompt.rendered);
   prompt.thinking = !prompt.tokens.empty() && prompt.tokens.back() == tokenizer.special().think_open;
+  const bool tool_context = !options.tool_schemas.empty() ||
+                            std::any_of(messages.begin(), messages.end(), [](const ChatMessage& message) {
+                              return message.role == Role::tool || !message.tool_calls.empty();
+                            });
+  prompt.forgets_reasoning = prompt.thinking && !tool_context;
   return prompt;
 }
 

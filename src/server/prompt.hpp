@@ -28,10 +28,12 @@ struct Prompt {
   std::vector<Token> tokens;
   std::vector<size_t> special;  // where in `text` special tokens begin, ascending
   bool thinking = false;        // ends with an open reasoning tag
-  TranscriptKeys transcript;    // of all messages
-  size_t replies_known = 0;     // assistant messages written as they were sampled
-  size_t replies_unknown = 0;   // the others
-  size_t calls_changed = 0;     // known replies whose calls the client shows otherwise; written as it does
+  // The prompt of the next turn leaves out what is reasoned now, so it differs from the last token on.
+  bool forgets_reasoning = false;
+  TranscriptKeys transcript;   // of all messages
+  size_t replies_known = 0;    // assistant messages written as they were sampled
+  size_t replies_unknown = 0;  // the others
+  size_t calls_changed = 0;    // known replies whose calls the client shows otherwise; written as it does
 };
 
 /// Where replies outlive the process. Safe to use from several threads.

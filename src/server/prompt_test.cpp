@@ -190,6 +190,20 @@ TEST(BuildPrompt, ToolsAreShownUnlessSwitchedOff) {
   EXPECT_THAT(prompt_of(request, memory).text, testing::Not(HasSubstr(R"({"name":"f"})")));
 }
 
+TEST(BuildPrompt, ReasoningIsForgottenWithoutTools) {
+  SharedReplyMemory memory{{}};
+  GenerationRequest request = with_tool();
+  request.thinking.mode = ThinkMode::high;
+  EXPECT_FALSE(prompt_of(request, memory).forgets_reasoning);
+  request.tool_choice = ToolChoice::none;
+  EXPECT_TRUE(prompt_of(request, memory).forgets_reasoning);
+  request.thinking.mode = ThinkMode::none;
+  EXPECT_FALSE(prompt_of(request, memory).forgets_reasoning);
+  request.thinking.mode = ThinkMode::high;
+  request.messages.push_back({Role::tool, "42"});
+  EXPECT_FALSE(prompt_of(request, memory).forgets_reasoning);
+}
+
 TEST(BuildPrompt, Completion) {
   SharedReplyMemory memory{{}};
   GenerationRequest request;

@@ -279,7 +279,7 @@ void Scheduler::begin_prompt(Job& job) {
   job.stops = job.borders;
   if (options_.disk != nullptr && !job.request.side) {
     job.save_points = save_points(options_.disk->policy(), tokenizer().special(), job.lease.tokens,
-                                  job.usage.cached_tokens);
+                                  job.usage.cached_tokens, job.prompt.forgets_reasoning);
     for (const SavePoint& point : job.save_points) job.stops.push_back(point.position);
     std::sort(job.stops.begin(), job.stops.end());
   }

@@ -452,16 +452,19 @@ TEST(SavePoints, TheSharedBeginningTheIntervalAndTheEndOfLongPrompts) {
   std::vector<Token> tokens(25000, 5);
   tokens[600] = 7;
   tokens.back() = 8;
-  const auto positions = [&](size_t cached, const store::SavePolicy& policy = {}) {
+  const auto positions = [&](size_t cached, const store::SavePolicy& policy = {},
+                             bool forgets_reasoning = false) {
     std::vector<size_t> found;
-    for (const SavePoint& point : save_points(policy, special, tokens, cached))
+    for (const SavePoint& point : save_points(policy, special, tokens, cached, forgets_reasoning))
       found.push_back(point.position);
     return found;
   };
   EXPECT_EQ(positions(0), (std::vector<size_t>{600, 10240, 20480, 24999}));
-  EXPECT_TRUE(save_points({}, special, tokens, 0)[0].how.anchor);
+  EXPECT_TRUE(save_points({}, special, tokens, 0, false)[0].how.anchor);
   EXPECT_EQ(positions(600), (std::vector<size_t>{10240, 20480, 24999}));
   EXPECT_EQ(positions(24500), (std::vector<size_t>{}));
+  EXPECT_EQ(positions(24500, {}, true), (std::vector<size_t>{24999})) << "where the next prompt differs";
+  EXPECT_EQ(positions(24999, {}, true), (std::vector<size_t>{}));
   EXPECT_EQ(positions(0, {.cold_max_tokens = 0, .continued_interval_tokens = 0}),
             (std::vector<size_t>{24999}));
   EXPECT_EQ(positions(0, {.min_tokens = 700}), (std::vector<size_t>{10240, 20480, 24576, 24999}));

@@ -2,7 +2,6 @@
 space is kept."""
 import os
 import random
-import shutil
 import subprocess
 import tempfile
 import threading
@@ -94,6 +93,19 @@ class Nano(DiskTest):
             restored = ask(server, second)
             self.assertEqual(restored[:2], live[:2])
             self.assertGreater(restored[3], 500)
+
+    def test_thinking_conversations_after_restarts(self):
+        # What was reasoned is left out of the next prompt, so that is no continuation of the whole state.
+        talk, before = [("system", SYSTEM)], 0
+        for _ in range(4):
+            talk.append(("user", "And what about the moon over the hills? " * 20))
+            with self.server(rules=[]) as server:
+                reply = Chat().ask(server, talk)
+                self.assertEqual((reply.content, reply.reasoning), ("Fine.", "Well."))
+                if before > 0:
+                    self.assertEqual(reply.cached_tokens, before - 1)
+                before = reply.prompt_tokens
+                talk.append(("assistant", reply.content))
 
     def test_more_conversations_than_memory_holds(self):
         with self.server("--sessions", "1") as server:
@@ -201,7 +213,7 @@ class Nano(DiskTest):
         with self.server() as server:
             ask(server, conversation("salt"))
             self.written(server)
-            shutil.rmtree(self.folder)
+            os.rename(self.folder, self.folder + "-gone")
             talk = conversation("iron")
             talk += [("assistant", ask(server, talk)[0]), ("user", "And about rain?")]
             wait_until(lambda: any(name.endswith(".fr") for name, _ in files_under(self.folder)), "states on disk")
