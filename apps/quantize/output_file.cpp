@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <map>
+#include <system_error>
 
 #include "base/error.hpp"
 #include "common/atomic_file.hpp"
@@ -75,6 +78,13 @@ Result<void> check_space(std::span<const OutputSize> files) {
                   disk.needed, space.available);
   }
   return {};
+}
+
+Result<void> check_folder(const std::string& path) {
+  const fs::path folder = folder_of(path);
+  if (::access(folder.c_str(), W_OK | X_OK) == 0) return {};
+  return fail(ErrorCode::io, "{}: no file can be made in its folder: {}", path,
+              std::generic_category().message(errno));
 }
 
 std::string checksum_path(const std::string& path) {

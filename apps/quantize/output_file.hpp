@@ -26,6 +26,9 @@ struct OutputSize {
 /// An error if the disks have too little room for the files; what stands at FILE.tmp makes room.
 Result<void> check_space(std::span<const OutputSize> files);
 
+/// An error if no file can be made in the folder of `path`.
+Result<void> check_folder(const std::string& path);
+
 /// FILE.sha256
 std::string checksum_path(const std::string& path);
 /// As sha256sum writes it, for `sha256sum -c` in the file's folder.

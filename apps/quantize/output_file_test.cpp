@@ -31,5 +31,12 @@ TEST(OutputFile, TheRoomOfAllFilesOfADiskIsLookedAt) {
   fs::remove_all(folder);
 }
 
+TEST(OutputFile, AFolderThatTakesNoFilesIsNamed) {
+  EXPECT_TRUE(check_folder(::testing::TempDir() + "file"));
+  const auto nowhere = check_folder(::testing::TempDir() + "ds4_no_folder/file");
+  ASSERT_FALSE(nowhere);
+  EXPECT_THAT(nowhere.error().message, HasSubstr("ds4_no_folder/file: no file can be made in its folder"));
+}
+
 }  // namespace
 }  // namespace ds4::quantize

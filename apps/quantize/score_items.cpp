@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 #include <utility>
 
 #include <boost/json.hpp>
@@ -18,6 +19,21 @@
 
 namespace ds4::quantize {
 namespace fs = std::filesystem;
+
+namespace {
+
+/// Lists of scores (score_lists.hpp) name items by their ids, one in each line.
+Result<void> check_id(const std::string& id, std::set<std::string>& known, const std::string& path,
+                      size_t line) {
+  if (id.empty() || id.find_first_of("\t\r\n") != std::string::npos)
+    return fail(ErrorCode::format, "{}:{}: {} is no id: some characters, without tabs and ends of lines",
+                path, line, quote(id));
+  if (!known.insert(id).second)
+    return fail(ErrorCode::format, "{}:{}: there is another line of {}", path, line, quote(id));
+  return {};
+}
+
+}  // namespace
 
 Result<ScoreItem> read_text_item(const std::string& path, const Tokenizer& tokenizer) {
   DS4_ASSIGN(const std::string text, cli::read_file(path));
@@ -59,11 +75,13 @@ Result<std::vector<ScoreItem>> read_continuations(const std::string& path, const
   DS4_ASSIGN(const std::string manifest, cli::read_file(path));
   const fs::path folder = fs::path(path).parent_path();
   std::vector<ScoreItem> items;
+  std::set<std::string> ids;
   for (const auto& [number, line] : content_lines(manifest)) {
     const auto fields = split(line, '\t');
     if (fields.size() < 3 || fields[0].empty())
       return fail(ErrorCode::format, "{}:{}: an id and two files are expected, divided by tabs", path,
                   number);
+    DS4_TRY(check_id(std::string(fields[0]), ids, path, number));
     DS4_ASSIGN(const std::string question, cli::read_file((folder / fields[1]).string()));
     DS4_ASSIGN(const std::string answer, cli::read_file((folder / fields[2]).string()));
     ScoreItem item{std::string(fields[0]), ItemKind::continuation, question_tokens(question, tokenizer), 0};
@@ -82,6 +100,7 @@ Result<std::vector<ScoreItem>> read_continuations(const std::string& path, const
 Result<std::vector<Question>> read_questions(const std::string& path) {
   DS4_ASSIGN(const std::string text, cli::read_file(path));
   std::vector<Question> questions;
+  std::set<std::string> ids;
   for (const auto& [number, line] : content_lines(text)) {
     boost::system::error_code error;
     const boost::json::value value = boost::json::parse(line, error);
@@ -90,6 +109,7 @@ Result<std::vector<Question>> read_questions(const std::string& path) {
     const auto* prompt = object ? object->if_contains("prompt") : nullptr;
     if (!id || !id->is_string() || !prompt || !prompt->is_string())
       return fail(ErrorCode::format, "{}:{}: an object with \"id\" and \"prompt\" is expected", path, number);
+    DS4_TRY(check_id(std::string(id->get_string()), ids, path, number));
     questions.push_back({std::string(id->get_string()), std::string(prompt->get_string())});
   }
   if (questions.empty()) return fail(ErrorCode::invalid_argument, "{}: there are no questions", path);

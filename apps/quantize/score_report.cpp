@@ -199,7 +199,12 @@ Result<void> check_stampable(const std::string& path) {
   DS4_ASSIGN(const format::GgufFile file, format::GgufFile::open(path));
   if (file.find("split.count"))
     return fail(ErrorCode::unsupported, "{}: the score cannot be stamped into a split file", path);
-  return check_no_part(link_target(path), "remove it, unless that run is to go on");
+  const std::string target = link_target(path);
+  DS4_TRY(check_no_part(target, "remove it, unless that run is to go on"));
+  std::error_code error;
+  const uint64_t bytes = std::filesystem::file_size(target, error);
+  if (!error) DS4_TRY(check_space(std::vector{OutputSize{target, bytes}}));
+  return check_folder(target);
 }
 
 Result<void> stamp_score(const ModelScore& score, const Compared& compared,

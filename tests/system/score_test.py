@@ -207,6 +207,13 @@ class Score(QuantizeTest):
         self.bad(1, "short.txt:1: an object", "score", MODEL, "--questions", short, "--write-reference", self.path("r"),
                  "--backend", "cpu")
         self.assertEqual(self.names(), ["short.txt", "texts.txt"])
+        # Lists of scores could not tell these apart.
+        twice = self.write("twice.jsonl", QUESTIONS + QUESTIONS)
+        tab = self.write("tab.jsonl", json.dumps({"id": "a\tb", "prompt": "x"}))
+        manifest = self.write("manifest.tsv", "a\ttexts.txt\tshort.txt\na\ttexts.txt\tshort.txt\n")
+        for name, pattern in ((twice, 'twice.jsonl:4: there is another line of "q0"'), (tab, "tab.jsonl:1: .* is no id")):
+            self.bad(1, pattern, "score", MODEL, "--questions", name, "--write-reference", self.path("r"), "--backend", "cpu")
+        self.bad(1, 'manifest.tsv:2: there is another line of "a"', "score", MODEL, "--continuations", manifest, "--backend", "cpu")
 
 
 if __name__ == "__main__":
