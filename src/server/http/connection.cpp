@@ -178,6 +178,7 @@ asio::awaitable<Connection::Read> Connection::read_request(RequestReader& reader
     }
     if (taken > 0 || reader.state() != before) continue;
     if (at_end_ || (core_->draining && !reader.started())) co_return Read::closed;
+    if (core_->draining) co_return refuse_with({503, "the server is shutting down"}, false);
     if (read_timed_out_ && !reader.started()) co_return Read::closed;
     if (read_timed_out_) co_return refuse_with({408, "the request did not arrive in time"}, false);
     co_await wait(request_wake_);

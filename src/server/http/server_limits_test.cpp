@@ -158,6 +158,20 @@ TEST_F(HttpLimits, DrainingFinishesWhatRunsAndTakesNothingNew) {
   server_->stop();
 }
 
+TEST_F(HttpLimits, DrainingWaitsForNobodyWhoIsStillSendingARequest) {
+  start({.header_timeout = 20s, .body_timeout = 20s});
+  TestClient header(server_->port()), body(server_->port());
+  header.send("GET / HTTP/1.1\r\nHost: loc");
+  body.send("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n123");
+  EXPECT_TRUE(eventually([&] { return server_->counters().bytes_in >= 75; }));
+  server_->stop_accepting();
+  EXPECT_EQ(header.response().status, 503);
+  EXPECT_EQ(body.response().status, 503);
+  header.close();
+  body.close();
+  EXPECT_TRUE(server_->wait_drained(5s));
+}
+
 TEST_F(HttpLimits, StopBreaksOffWhatIsLeft) {
   start();
   TestClient waiting(server_->port()), streaming(server_->port());
