@@ -72,13 +72,18 @@ std::string text_of(const std::vector<PromptSpan>& spans) {
   return text;
 }
 
+/// From the archive, a reply comes as another object for each of its calls.
+bool same_reply(const SampledReply& a, const SampledReply& b) {
+  return &a == &b || (a.reasoning == b.reasoning && a.content == b.content && a.tool_block == b.tool_block);
+}
+
 /// The one reply that all these calls were part of, if there is one.
 std::shared_ptr<const SampledReply> reply_of_calls(const std::vector<ToolCall>& calls,
                                                    SharedReplyMemory& memory) {
   std::shared_ptr<const SampledReply> reply;
   for (const ToolCall& call : calls) {
     const std::shared_ptr<const SampledReply> found = memory.get(call.id);
-    if (found == nullptr || (reply != nullptr && found != reply)) return nullptr;
+    if (found == nullptr || (reply != nullptr && !same_reply(*found, *reply))) return nullptr;
     reply = found;
   }
   return reply;

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "text/sampled_reply.hpp"
 #include "text/special_tokens.hpp"
 #include "text/test_vocabulary.hpp"
@@ -94,6 +96,33 @@ TEST(BuildPrompt, SampledCallsAreContinuedByTheirIds) {
   const Prompt unknown = prompt_of(request, memory);
   EXPECT_THAT(unknown.text, HasSubstr("<think></think>edited"));
   EXPECT_EQ(unknown.replies_unknown, 1u);
+}
+
+TEST(BuildPrompt, ParallelCallsAreKnownAfterARestart) {
+  class Archive : public ReplyArchive {
+   public:
+    std::shared_ptr<const SampledReply> get_reply(std::string_view key) override {
+      const auto found = replies.find(std::string(key));
+      return found == replies.end() ? nullptr : std::make_shared<const SampledReply>(found->second);
+    }
+    void put_reply(const std::vector<std::string>& keys,
+                   const std::shared_ptr<const SampledReply>& reply) override {
+      for (const std::string& key : keys) replies[key] = *reply;
+    }
+    std::map<std::string, SampledReply> replies;
+  } archive;
+  const std::vector<Token> tokens = sampled_tokens("why\n", "text ");
+  SharedReplyMemory({}, &archive)
+      .put({"one", "two"}, text::sampled_reply(tokens, std::string_view(kBlock).size(), true, tokenizer()));
+  SharedReplyMemory memory({}, &archive);
+  GenerationRequest request = with_tool();
+  ChatMessage calls = message(Role::assistant, "text");
+  calls.tool_calls = {{"one", "f", "{}"}, {"two", "f", "{}"}};
+  request.messages.push_back(calls);
+  EXPECT_THAT(prompt_of(request, memory).text, HasSubstr("why\n</think>text "));
+  archive.replies["two"].content = {{"of another reply", false}};
+  SharedReplyMemory another({}, &archive);
+  EXPECT_EQ(prompt_of(request, another).replies_unknown, 1u);
 }
 
 // What a client made of a call counts: what the model sees must be what was done.
