@@ -55,6 +55,8 @@ RULES = [
     ("nothing please", "Go.</think>{}"),
     ("json please", 'Go.</think>{"ok":true}'),
     ("stops", "STOP is not the end of reasoning.</think>one two STOP three"),
+    ("call strange lines", "Go.</think>" + block(call("shell", command="a\u0085b\u2028c\u2029d"))),
+    ("strange lines", "Go.</think>a\u0085b\u2028c\u2029d"),
     ("long call", "Go.</think>" + block(call("shell", command="word " * 400))),
     ("<tool_result>first", "Go on.</think>in order"),
     ("<tool_result>", "I see.</think>Done."),
@@ -104,6 +106,14 @@ class Replies(ServerTest):
                 cached = reply.cached_tokens
         self.assertEqual(len(usage), 1, usage)
         self.assertEqual(cached, reply.prompt_tokens, "an exact repeat is computed again")
+
+    def test_streams_have_no_line_ends_but_their_own(self):
+        text = "a\u0085b\u2028c\u2029d"
+        for dialect in ALL_DIALECTS:
+            for word, tools in (("strange lines", ()), ("call strange lines", (SHELL,))):
+                reply = dialect.ask(self.server, word, True, tools=tools)
+                self.assertEqual(reply.arguments()["command"] if tools else reply.content, text, dialect.name)
+                self.assertEqual(reply.raw.splitlines(), reply.raw.rstrip("\n").split("\n") + [""], dialect.name)
 
     def test_every_spelling_of_off(self):
         for dialect in ALL_DIALECTS:

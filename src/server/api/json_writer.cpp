@@ -7,6 +7,15 @@
 
 namespace ds4::server::api {
 
+namespace {
+
+/// Beside those that JSON wants escaped. Clients that split a stream at these would lose their place in it.
+bool ends_line(char32_t character) {
+  return character == 0x85 || character == 0x2028 || character == 0x2029;
+}
+
+}  // namespace
+
 void append_json_string(std::string& out, std::string_view text) {
   constexpr std::string_view kHex = "0123456789abcdef";
   constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
@@ -16,7 +25,11 @@ void append_json_string(std::string& out, std::string_view text) {
     const auto byte = static_cast<unsigned char>(c);
     if (byte >= 0x80) {
       const text::CodePoint point = text::code_point_at(text, i);
-      out += point.value == text::kInvalidByte ? kReplacement : text.substr(i, point.length_bytes);
+      if (ends_line(point.value)) {
+        out += fmt::format("\\u{:04x}", static_cast<uint32_t>(point.value));
+      } else {
+        out += point.value == text::kInvalidByte ? kReplacement : text.substr(i, point.length_bytes);
+      }
       i += point.length_bytes;
       continue;
     }

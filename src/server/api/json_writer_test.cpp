@@ -30,6 +30,17 @@ TEST(JsonWriter, EscapesStrings) {
   EXPECT_EQ(out, "\"a\xEF\xBF\xBD\xEF\xBF\xBD(\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\"");
 }
 
+// Some clients split streams at all that Unicode calls the end of a line.
+TEST(JsonWriter, EscapesLineEnds) {
+  std::string out;
+  append_json_string(out,
+                     "a\xc2\x85"
+                     "b\xe2\x80\xa8"
+                     "c\xe2\x80\xa9"
+                     "d\xe2\x80\xaa");
+  EXPECT_EQ(out, "\"a\\u0085b\\u2028c\\u2029d\xe2\x80\xaa\"");
+}
+
 TEST(JsonWriter, NumbersAreAlwaysJson) {
   JsonWriter json;
   const float infinity = std::numeric_limits<float>::infinity();
