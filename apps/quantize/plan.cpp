@@ -17,7 +17,7 @@ using format::TensorType;
 double nanoseconds(TensorType type) {
   switch (type) {
     case TensorType::iq2_xxs:
-      return 43;
+      return 33;
     case TensorType::q2_k:
       return 11;
     case TensorType::q4_k:
