@@ -217,6 +217,15 @@ TEST_F(ConvertBlocks, NothingThatIsReadIsDestroyed) {
   EXPECT_EQ(bytes(recipe), "base q2\n");
 }
 
+TEST_F(ConvertBlocks, TheNameOfAPartOfAModelIsRefused) {
+  options_.output = folder_ + "/model-00001-of-00002.gguf";
+  EXPECT_THAT(error(), HasSubstr("is the name of one of several files of a model"));
+  options_.output = folder_ + "/model-00001-of-00001.gguf";
+  options_.recipe = Preset::q2;
+  ASSERT_TRUE(convert());
+  open(options_.output);
+}
+
 TEST_F(ConvertBlocks, AChecksumThatIsThereStaysTrue) {
   options_.recipe = Preset::q2;
   options_.checksums = true;

@@ -14,6 +14,7 @@
 #include "common/atomic_file.hpp"
 #include "common/console.hpp"
 #include "fingerprint.hpp"
+#include "format/gguf_files.hpp"
 
 namespace ds4::quantize {
 
@@ -34,18 +35,28 @@ fs::path folder_of(const std::string& path) {
   return folder.empty() ? "." : folder;
 }
 
+Result<void> check_name(const std::string& path) {
+  if (format::gguf_files(path).size() <= 1) return {};
+  return fail(
+      ErrorCode::invalid_argument,
+      "{} is the name of one of several files of a model, but the result is whole: nothing could open "
+      "it under this name",
+      path);
+}
+
 }  // namespace
 
 Result<void> check_output(const std::string& path, bool overwrite, std::span<const std::string> inputs) {
   DS4_TRY(cli::check_not_read(part_path(path), inputs));
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
-  if (!fs::exists(status)) return {};
+  if (!fs::exists(status)) return check_name(path);
   if (!fs::is_regular_file(status))
     return fail(ErrorCode::invalid_argument, "{} is not a regular file and will not be replaced", path);
   if (!overwrite)
     return fail(ErrorCode::invalid_argument, "{} exists already; use --overwrite to replace it", path);
-  return cli::check_not_read(path, inputs);
+  DS4_TRY(cli::check_not_read(path, inputs));
+  return check_name(path);
 }
 
 Result<void> check_no_part(const std::string& path, std::string_view advice) {

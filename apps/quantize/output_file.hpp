@@ -11,8 +11,8 @@
 namespace ds4::quantize {
 
 /// Renaming puts the result in the place of whatever has its name: an error if that is not a regular file, if
-/// it exists and is not to be replaced, or if it is one of `inputs`. The work in progress stands at FILE.tmp,
-/// which must be none of them either.
+/// it exists and is not to be replaced, or if it is one of `inputs`. Names of parts of a model are refused.
+/// The work in progress stands at FILE.tmp, which must be none of them either.
 Result<void> check_output(const std::string& path, bool overwrite, std::span<const std::string> inputs);
 
 /// An error if another run left something at FILE.tmp; `advice` says what can be done with it.
