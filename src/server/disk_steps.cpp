@@ -78,15 +78,17 @@ void Scheduler::save_growth(const Row& row) {
 // A reply that broke off, too: the client may go on from there.
 void Scheduler::save_turn(const Job& job) {
   if (options_.disk == nullptr || job.request.side || job.lease.resident == nullptr) return;
-  if (job.prefilled && job.prompt.forgets_reasoning) return;  // nobody would go on from here
-  options_.disk->save(*job.lease.resident, {.reason = store::SaveReason::turn});
+  ResidentSession& resident = *job.lease.resident;
+  resident.dead_end = job.prefilled && job.prompt.forgets_reasoning;
+  if (resident.dead_end) return;
+  options_.disk->save(resident, {.reason = store::SaveReason::turn});
 }
 
 bool Scheduler::save_next() {
   if (options_.disk == nullptr) return false;
   const auto resident = pool_.take_idle();
   if (resident == nullptr) return false;
-  if (!resident->side) {
+  if (!resident->side && !resident->dead_end) {
     options_.disk->save(*resident, {.reason = store::SaveReason::shutdown, .forced = true});
   }
   return true;

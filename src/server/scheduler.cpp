@@ -34,11 +34,12 @@ RequestError out_of_order(const std::string& why) {
           .code = "engine_failed"};
 }
 
-// What leaves memory for others goes to disk, but for side requests, which are short.
+// What leaves memory for others goes to disk, but for side requests, which are short, and dead ends.
 std::function<void(const ResidentSession&)> evicted_to(DiskCache* disk) {
   if (disk == nullptr) return {};
   return [disk](const ResidentSession& resident) {
-    if (!resident.side) disk->save(resident, {.reason = store::SaveReason::evict, .forced = true});
+    if (resident.side || resident.dead_end) return;
+    disk->save(resident, {.reason = store::SaveReason::evict, .forced = true});
   };
 }
 

@@ -48,7 +48,8 @@ class ResidentSession {
   uint64_t last_use = 0;     // grows from use to use
   std::chrono::steady_clock::time_point used_at;
   bool busy = false;
-  bool side = false;  // of a side request
+  bool side = false;      // of a side request
+  bool dead_end = false;  // the next prompt leaves out what was reasoned last: nobody goes on from its end
 
  private:
   Session session_;

@@ -106,6 +106,8 @@ class Nano(DiskTest):
                     self.assertEqual(reply.cached_tokens, before - 1)
                 before = reply.prompt_tokens
                 talk.append(("assistant", reply.content))
+        # The first is before the first question; none has a reply at its end.
+        self.assertEqual(len([name for name, _ in files_under(self.folder) if name.endswith(".fr")]), 5)
 
     def test_more_conversations_than_memory_holds(self):
         with self.server("--sessions", "1") as server:
