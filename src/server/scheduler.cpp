@@ -341,8 +341,9 @@ size_t Scheduler::quantum() const {
 
 // One prompt gets one slice; the next one's turn comes next time.
 void Scheduler::prefill_slice() {
+  // Without a session: it follows another one, or its client had left when it was taken up.
   const auto next = std::find_if(jobs_.begin(), jobs_.end(), [](const auto& job) {
-    return !job->prefilled && job->look == nullptr && !job->following;
+    return !job->prefilled && job->look == nullptr && job->lease.resident != nullptr;
   });
   if (next == jobs_.end()) return;
   Job& job = **next;

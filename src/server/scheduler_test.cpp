@@ -242,6 +242,23 @@ TEST_F(SchedulerTest, WhoFollowsGoesOnWithoutWhoLeaves) {
   EXPECT_TRUE(third->wait());
 }
 
+TEST_F(SchedulerTest, AClientMayLeaveInTheMomentInWhichItIsTakenUp) {
+  class Hasty : public EventSink {
+   public:
+    void on_event(const GenerationEvent&) override {}
+    bool gone() const override { return ++asked_ > 1; }
+
+   private:
+    mutable std::atomic<int> asked_ = 0;
+  };
+  start({{"", "</think>Fine."}});
+  for (int i = 0; i < 3; ++i) {
+    scheduler_->submit(user("hello"), std::make_shared<Hasty>());
+    EXPECT_TRUE(scheduler_->wait_idle(std::chrono::seconds(10)));
+  }
+  EXPECT_EQ(ask(user("hello"))->text(Kind::content), "Fine.");
+}
+
 // The retry is there before anybody has noticed that its first try was given up.
 TEST_F(SchedulerTest, AClientThatLeavesAndAsksAgainAtOnceFindsItsPrefix) {
   start({{"", "</think>" + std::string(2000, 's')}}, {}, {.per_pass = 20ms});
