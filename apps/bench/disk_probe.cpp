@@ -66,11 +66,11 @@ Result<void> DiskProbe::check_folder(const std::string& folder) {
 }
 
 Result<DiskProbe> DiskProbe::open(const std::string& folder, const Engine& engine) {
-  store::EngineStoreOptions options;
+  DS4_ASSIGN(auto fingerprint, store::state_fingerprint(engine, run_name()));
+  auto options = store::store_options(engine.state_layout(), std::move(fingerprint));
   options.directory = directory_options(folder);
   options.policy.min_tokens = 1;
-  options.numerics = run_name();
-  auto opened = store::open_engine_store(engine, options);
+  auto opened = store::StateStore::open(std::move(options));
   if (!opened) return named(folder, opened.error());
   return DiskProbe(folder, engine, std::move(*opened));
 }

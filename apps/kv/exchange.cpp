@@ -18,6 +18,7 @@
 #include "common/model_search.hpp"
 #include "common/progress.hpp"
 #include "program.hpp"
+#include "store/engine_state.hpp"
 #include "store/kvc_exchange.hpp"
 #include "store/kvc_file.hpp"
 #include "store/model_states.hpp"
@@ -72,12 +73,12 @@ Result<store::ModelStates> read_model(store::ModelFiles& files) {
 /// The store of the model's states. Without a limit nothing is evicted from it.
 Result<std::unique_ptr<store::StateStore>> open_states(const std::string& folder, uint64_t space_mib,
                                                        const store::ModelStates& model) {
-  store::StateStoreOptions options;
+  auto options = store::store_options(model.layout, model.fingerprint);
   options.directory.directory = folder;
   options.directory.budget_bytes = space_mib == 0 ? UINT64_MAX : space_mib << 20;
   options.directory.log = [](std::string_view line) { cli::say(line); };
   options.policy.min_tokens = 1;
-  return store::open_model_store(model, std::move(options));
+  return store::StateStore::open(std::move(options));
 }
 
 /// The paths themselves, and instead of a folder the files in it that have the names of such files.

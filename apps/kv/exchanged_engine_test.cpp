@@ -46,10 +46,10 @@ int run(std::vector<std::string> arguments) {
 }
 
 std::unique_ptr<store::StateStore> open(const store::ModelStates& model, const fs::path& folder) {
-  store::StateStoreOptions options;
+  auto options = store::store_options(model.layout, model.fingerprint);
   options.directory.directory = folder;
   options.policy.min_tokens = 1;
-  return must(store::open_model_store(model, std::move(options)));
+  return must(store::StateStore::open(std::move(options)));
 }
 
 TEST(ExchangedEngine, GoesOnBitForBit) {

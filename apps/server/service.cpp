@@ -238,17 +238,19 @@ class Service {
 Result<std::unique_ptr<store::StateStore>> open_disk_store(const Engine& engine, const Options& options,
                                                            Log& log) {
   if (options.kv_folder.empty()) return std::unique_ptr<store::StateStore>();
-  store::EngineStoreOptions store;
+  std::string numerics;
+  if (engine.info().steering) {
+    const SteeringScales scales =
+        cli::steering_scales(options, engine.info().steering_component).value_or({});
+    numerics = fmt::format("steering {} {}", scales.feed_forward, scales.attention);
+  }
+  DS4_ASSIGN(auto fingerprint, store::state_fingerprint(engine, numerics));
+  auto store = store::store_options(engine.state_layout(), std::move(fingerprint));
   store.directory.directory = options.kv_folder;
   store.directory.budget_bytes = options.kv_space_mib << 20;
   store.directory.log = [&log](std::string_view line) { log.write(LogLevel::warning, line); };
   store.policy = options.kv_policy;
-  if (engine.info().steering) {
-    const SteeringScales scales =
-        cli::steering_scales(options, engine.info().steering_component).value_or({});
-    store.numerics = fmt::format("steering {} {}", scales.feed_forward, scales.attention);
-  }
-  auto opened = store::open_engine_store(engine, store);
+  auto opened = store::StateStore::open(std::move(store));
   if (!opened && opened.error().code == ErrorCode::invalid_argument) return opened;
   if (!opened) {  // a disk that is broken, read-only or away keeps nobody from answering
     log.write(LogLevel::error, fmt::format("conversations are not kept on disk: {}", opened.error().message));

@@ -30,18 +30,13 @@ Result<std::string> state_fingerprint(const Engine& engine, const std::string& n
   return hasher.digest().hex();
 }
 
-Result<std::unique_ptr<StateStore>> open_engine_store(const Engine& engine,
-                                                      const EngineStoreOptions& options) {
-  StateStoreOptions store;
-  store.directory = options.directory;
-  store.policy = options.policy;
-  store.block_tokens = state_block_tokens;
-  store.block_bytes = engine.state_layout().block_bytes();
-  store.frontier_bytes = [layout = engine.state_layout()](uint64_t position) {
-    return layout.frontier_bytes(position);
-  };
-  DS4_ASSIGN(store.fingerprint, state_fingerprint(engine, options.numerics));
-  return StateStore::open(std::move(store));
+StateStoreOptions store_options(const StateLayout& layout, std::string fingerprint) {
+  StateStoreOptions options;
+  options.fingerprint = std::move(fingerprint);
+  options.block_tokens = state_block_tokens;
+  options.block_bytes = layout.block_bytes();
+  options.frontier_bytes = [layout](uint64_t position) { return layout.frontier_bytes(position); };
+  return options;
 }
 
 }  // namespace ds4::store

@@ -55,14 +55,8 @@ class SessionSink final : public StateSink {
 /// steering.
 Result<std::string> state_fingerprint(const Engine& engine, const std::string& numerics);
 
-struct EngineStoreOptions {
-  StoreDirectoryOptions directory;
-  SavePolicy policy;
-  std::string numerics;  // see state_fingerprint()
-};
-
-/// The store in a folder for the states of an engine. Errors: io, out_of_memory.
-Result<std::unique_ptr<StateStore>> open_engine_store(const Engine& engine,
-                                                      const EngineStoreOptions& options);
+/// Options of a store for states of this layout; folder and policy are the caller's to add. `fingerprint`:
+/// that of state_fingerprint(), or of ModelStates.
+StateStoreOptions store_options(const StateLayout& layout, std::string fingerprint);
 
 }  // namespace ds4::store

@@ -38,14 +38,4 @@ Result<ModelStates> read_model_states(const ModelFiles& files) {
   return catch_bad_alloc("what is known of a model", [&] { return read(files); });
 }
 
-Result<std::unique_ptr<StateStore>> open_model_store(const ModelStates& model, StateStoreOptions options) {
-  options.fingerprint = model.fingerprint;
-  options.block_tokens = state_block_tokens;
-  options.block_bytes = model.layout.block_bytes();
-  options.frontier_bytes = [layout = model.layout](uint64_t position) {
-    return layout.frontier_bytes(position);
-  };
-  return StateStore::open(std::move(options));
-}
-
 }  // namespace ds4::store

@@ -2,13 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 
 #include "ds4/error.hpp"
 #include "ds4/state.hpp"
 #include "ds4/tokenizer.hpp"
-#include "store/state_store.hpp"
 
 namespace ds4::store {
 
@@ -27,8 +25,5 @@ struct ModelStates {
 
 /// Reads metadata, tensor list and up to 12 KiB of each tensor. Errors: as Engine::open()'s.
 Result<ModelStates> read_model_states(const ModelFiles& files);
-
-/// The store for them. `options`: the folder and what a program wants of it; the rest follows from the model.
-Result<std::unique_ptr<StateStore>> open_model_store(const ModelStates& model, StateStoreOptions options);
 
 }  // namespace ds4::store

@@ -51,10 +51,10 @@ class DiskStateTest : public testing::DeviceTest {
   }
 
   std::unique_ptr<StateStore> open_store(const Engine& engine) const {
-    store::EngineStoreOptions options;
+    auto options = store::store_options(engine.state_layout(), must(store::state_fingerprint(engine, "")));
     options.directory.directory = folder_;
     options.policy.min_tokens = 1;
-    return must(store::open_engine_store(engine, options));
+    return must(StateStore::open(std::move(options)));
   }
 
   static void write(StateStore& disk, const Engine& engine, const Session& session) {
