@@ -11,6 +11,7 @@
 #include "base/error.hpp"
 #include "common/atomic_file.hpp"
 #include "common/console.hpp"
+#include "common/ending.hpp"
 #include "common/interrupt.hpp"
 #include "common/model_run.hpp"
 #include "common/model_search.hpp"
@@ -23,22 +24,11 @@ namespace ds4::bench {
 namespace {
 
 using cli::AtomicFile;
+using cli::failure;
+using cli::print;
 using cli::say;
 using cli::warn;
 using cli::Writer;
-
-int failure(const Error& error) {
-  if (error.code == ErrorCode::cancelled) return cli::exit_interrupted;
-  cli::say_error(error.message);
-  return cli::exit_failure;
-}
-
-int print(std::string_view text) {
-  Writer output(STDOUT_FILENO);
-  if (output.write(text)) return cli::exit_success;
-  if (!output.pipe_closed()) cli::say_error(output.error("standard output").message);
-  return cli::exit_failure;
-}
 
 /// Where the rows go, each as soon as it is measured.
 class CsvOutput {

@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "common/atomic_file.hpp"
 #include "common/console.hpp"
+#include "common/ending.hpp"
 #include "common/interrupt.hpp"
 #include "common/model_run.hpp"
 #include "common/model_search.hpp"
@@ -28,10 +29,10 @@
 namespace ds4::cli {
 namespace {
 
-int failure(const Error& error) {
-  if (error.code == ErrorCode::cancelled) return exit_interrupted;
-  say_error(error.message + (error.code == ErrorCode::context_full ? "; --ctx N makes it larger" : ""));
-  return exit_failure;
+/// failure(), with the option that helps.
+int run_failure(const Error& error) {
+  if (error.code != ErrorCode::context_full) return failure(error);
+  return failure({error.code, error.message + "; --ctx N makes it larger"});
 }
 
 int usage_failure(const Error& error) {
@@ -46,12 +47,6 @@ int output_status(const Writer& output) {
   return exit_failure;
 }
 
-int print(std::string_view text) {
-  Writer output(STDOUT_FILENO);
-  output.write(text);
-  return output_status(output);
-}
-
 bool wants_dump(const Options& o) {
   return !o.dump_logits_path.empty() || !o.dump_logprobs_path.empty();
 }
@@ -60,11 +55,11 @@ int run_dumps(const Options& options, const std::string& path, const Engine& eng
               std::span<const Token> prompt) {
   if (!options.dump_logits_path.empty()) {
     if (const auto done = dump_logits(options, path, engine, session, prompt); !done)
-      return failure(done.error());
+      return run_failure(done.error());
   }
   if (!options.dump_logprobs_path.empty()) {
     if (const auto done = dump_logprobs(options, engine, session, prompt); !done)
-      return failure(done.error());
+      return run_failure(done.error());
   }
   return exit_success;
 }
@@ -80,7 +75,7 @@ Result<Reply> answer(const Options& options, const Engine& engine, Session& sess
 
 /// Says how the reply ended, and gives the exit status.
 int report(const Result<Reply>& reply, const Session& session, const Writer& output) {
-  if (!reply) return failure(reply.error());
+  if (!reply) return run_failure(reply.error());
   if (reply->stop == StopReason::output_failed) return output_status(output);
   if (reply->stop == StopReason::context_full) {
     warn(fmt::format("the context of {} tokens is full; --ctx N makes it larger", session.context()));
@@ -99,7 +94,7 @@ int run_one_turn(const Options& options, const Engine& engine, Session& session,
                  const std::vector<std::string>& tool_schemas) {
   const Tokenizer& tokenizer = engine.tokenizer();
   auto saved = load_if_there(options.session_path, engine, options);
-  if (!saved) return failure(saved.error());
+  if (!saved) return run_failure(saved.error());
   Session& present = saved->session ? *saved->session : session;
   const std::vector<Token> preamble = preamble_tokens(tokenizer, options.system, tool_schemas, options.think);
   std::vector<Token>& turns = saved->turns;
@@ -117,7 +112,7 @@ int run_one_turn(const Options& options, const Engine& engine, Session& session,
   clear_interrupt();
   const auto kept = save_conversation(options.session_path, engine, present, preamble, turns,
                                       state_numerics(engine, options));
-  return kept ? status : failure(kept.error());
+  return kept ? status : run_failure(kept.error());
 }
 
 /// The parts of a run that need the model's state.
@@ -126,19 +121,19 @@ int run_with_engine(const Options& options, const std::string& path, const std::
   const bool scores = !options.perplexity_path.empty();
   Result<std::string> text = std::string();
   if (scores) text = read_file(options.perplexity_path);
-  if (!text) return failure(text.error());
+  if (!text) return run_failure(text.error());
   const auto engine = open_engine(options, path);
-  if (!engine) return failure(engine.error());
+  if (!engine) return run_failure(engine.error());
   if (engine->info().steering) say(steering_sentence(*engine, options));
   if (!prompt && !scores) return run_repl(options, *engine, tool_schemas);
 
   auto session = engine->create_session(options.context_tokens);
-  if (!session) return failure(session.error());
+  if (!session) return run_failure(session.error());
   prepare_session(*session, *engine, options);
   set_interrupt_mode(OnInterrupt::stop_then_exit);
   if (scores) {
     const auto line = measure_perplexity(options, *text, *engine, *session);
-    return line ? print(*line) : failure(line.error());
+    return line ? print(*line) : run_failure(line.error());
   }
   if (!options.session_path.empty()) {
     say(context_sentence(*engine, options.context_tokens));
@@ -163,13 +158,13 @@ int run_with_engine(const Options& options, const std::string& path, const std::
 
 int run_importance(const Options& options, const std::string& path) {
   const auto dataset = read_file(options.imatrix_dataset_path);
-  if (!dataset) return failure(dataset.error());
+  if (!dataset) return run_failure(dataset.error());
   const auto engine = open_engine(options, path);
-  if (!engine) return failure(engine.error());
+  if (!engine) return run_failure(engine.error());
   set_interrupt_mode(OnInterrupt::stop);  // the temporary file must not stay
   say(context_sentence(*engine, options.context_tokens));
   const auto line = collect_importance(options, *dataset, *engine);
-  return line ? print(*line) : failure(line.error());
+  return line ? print(*line) : run_failure(line.error());
 }
 
 Result<std::vector<std::string>> read_tools(const Options& options) {
@@ -207,25 +202,25 @@ int run(const Options& options) {
   const auto tools = read_tools(options);
   if (!tools) return usage_failure(tools.error());
   const auto model = find_model(options.model_path);
-  if (!model) return failure(model.error());
+  if (!model) return run_failure(model.error());
   if (model->bundled)
     say(fmt::format("using the small bundled model {}; name another one with -m", model->path));
 
-  if (const auto fine = check_outputs(options, model->path); !fine) return failure(fine.error());
+  if (const auto fine = check_outputs(options, model->path); !fine) return run_failure(fine.error());
   if (collects) return run_importance(options, model->path);
   if (options.dump_tokens) {
     const auto text = dump_tokens(model->path, *prompt);
-    if (!text) return failure(text.error());
+    if (!text) return run_failure(text.error());
     // Vocabulary strings come from the file.
     return print(isatty(STDOUT_FILENO) == 1 ? visible(*text, "\n") : *text);
   }
   if (options.inspect) {
     const auto text = describe_model(model->path);
-    return text ? print(*text) : failure(text.error());
+    return text ? print(*text) : run_failure(text.error());
   }
   if (options.memory) {
     const auto text = describe_memory(options, model->path, options.context_tokens);
-    return text ? print(*text) : failure(text.error());
+    return text ? print(*text) : run_failure(text.error());
   }
   return run_with_engine(options, model->path, prompt, *tools);
 }

@@ -11,6 +11,7 @@
 #include "base/error.hpp"
 #include "baseline.hpp"
 #include "common/console.hpp"
+#include "common/ending.hpp"
 #include "common/interrupt.hpp"
 #include "common/model_run.hpp"
 #include "common/model_search.hpp"
@@ -27,21 +28,14 @@
 namespace ds4::eval {
 namespace {
 
+using cli::print;
 using cli::say;
 using cli::Writer;
 using Clock = std::chrono::steady_clock;
 
 int failure(const Error& error) {
-  if (error.code == ErrorCode::cancelled) return cli::exit_interrupted;
-  cli::say_error(error.message);
-  return error.code == ErrorCode::invalid_argument ? cli::exit_usage : cli::exit_failure;
-}
-
-int print(std::string_view text) {
-  Writer output(STDOUT_FILENO);
-  if (output.write(text)) return cli::exit_success;
-  if (!output.pipe_closed()) cli::say_error(output.error("standard output").message);
-  return cli::exit_failure;
+  const int status = cli::failure(error);
+  return error.code == ErrorCode::invalid_argument ? cli::exit_usage : status;
 }
 
 int run_self_test() {

@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "common/console.hpp"
+#include "common/ending.hpp"
 #include "common/interrupt.hpp"
 #include "common/model_run.hpp"
 #include "common/model_search.hpp"
@@ -21,16 +22,8 @@
 namespace ds4::server {
 namespace {
 
-int failure(const Error& error) {
-  if (error.code == ErrorCode::cancelled) return cli::exit_interrupted;
-  cli::say_error(error.message);
-  return cli::exit_failure;
-}
-
-int print(std::string_view text) {
-  cli::Writer output(STDOUT_FILENO);
-  return output.write(text) ? cli::exit_success : cli::exit_failure;
-}
+using cli::failure;
+using cli::print;
 
 int serve(const Options& options) {
   ShutdownSignals signals;

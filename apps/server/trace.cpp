@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "server/api/thinking_fields.hpp"
 
 namespace ds4::server {
 
@@ -33,20 +34,6 @@ class Writer {
   std::string text_;
 };
 
-std::string_view thinking_name(ThinkMode mode) {
-  switch (mode) {
-    case ThinkMode::none:
-      return "none";
-    case ThinkMode::high:
-      return "high";
-    case ThinkMode::max:
-      return "max";
-    case ThinkMode::beyond:
-      return "beyond";
-  }
-  return "";
-}
-
 std::string local_now() {
   return fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::localtime(std::time(nullptr)));
 }
@@ -58,7 +45,7 @@ std::string trace_begin(const RequestRecord& record, const std::string& local_ti
   writer.line("kind", record.kind);
   writer.line("model", record.model);
   writer.line("stream", record.stream ? 1 : 0);
-  writer.line("thinking", thinking_name(record.thinking));
+  writer.line("thinking", api::name_of(record.thinking));
   writer.line("max_tokens", record.max_tokens);
   writer.line("temperature", record.sampling.temperature);
   writer.line("top_k", record.sampling.top_k);

@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "build.hpp"
 #include "common/console.hpp"
+#include "common/ending.hpp"
 #include "common/interrupt.hpp"
 #include "common/model_run.hpp"
 #include "common/model_search.hpp"
@@ -21,21 +22,10 @@
 namespace ds4::steer {
 namespace {
 
+using cli::failure;
+using cli::print;
 using cli::say;
 using cli::Writer;
-
-int failure(const Error& error) {
-  if (error.code == ErrorCode::cancelled) return cli::exit_interrupted;
-  cli::say_error(error.message);
-  return cli::exit_failure;
-}
-
-int print(std::string_view text) {
-  Writer output(STDOUT_FILENO);
-  if (output.write(text)) return cli::exit_success;
-  if (!output.pipe_closed()) cli::say_error(output.error("standard output").message);
-  return cli::exit_failure;
-}
 
 Result<void> build(const Options& options, const std::string& model_path) {
   DS4_ASSIGN(const auto good, read_prompts(options.good_path));
