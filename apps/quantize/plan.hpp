@@ -27,11 +27,6 @@ struct PlannedTensor {
 Result<std::vector<PlannedTensor>> plan_tensors(std::span<const MappedTensor> tensors, const Recipe& recipe,
                                                 uint32_t layers);
 
-struct PlanReport {
-  std::string path;         // of the output
-  uint64_t file_bytes = 0;  // of the finished file
-};
-
 /// A line for each tensor, then sums by format.
 std::string plan_text(std::span<const PlannedTensor> plan);
 

@@ -301,8 +301,7 @@ bool Recipe::applies(const Rule& rule, std::string_view tensor, TensorRole role)
   if (role == TensorRole::mixer && rule.type != TensorType::f32 && rule.type != TensorType::f16 &&
       rule.type != TensorType::bf16)
     return false;
-  const auto elements = parse_pattern(rule.pattern);
-  return elements && matches(*elements, tensor);
+  return matches_pattern(rule.pattern, tensor).value_or(false);
 }
 
 TensorType Recipe::type_for(std::string_view tensor, TensorRole role, uint32_t layers) const {

@@ -6,14 +6,6 @@
 
 namespace ds4::format {
 
-void decode_q8_k(const std::byte* row, size_t elements, float* out) {
-  for (size_t i = 0; i < elements; i += BlockQ8_K::kElements, row += sizeof(BlockQ8_K)) {
-    BlockQ8_K block;
-    std::memcpy(&block, row, sizeof block);
-    for (size_t j = 0; j < BlockQ8_K::kElements; ++j) out[i + j] = block.d * static_cast<float>(block.q[j]);
-  }
-}
-
 void quantize_activations_q8_k(const float* row, size_t elements, BlockQ8_K* out) {
   for (size_t i = 0; i < elements; i += BlockQ8_K::kElements, ++out) {
     const float* x = row + i;

@@ -18,7 +18,6 @@ struct [[gnu::packed]] BlockQ8_K {
 };
 static_assert(sizeof(BlockQ8_K) == 292);
 
-void decode_q8_k(const std::byte* row, size_t elements, float* out);
 /// `out` holds elements / 256 blocks.
 void quantize_activations_q8_k(const float* row, size_t elements, BlockQ8_K* out);
 

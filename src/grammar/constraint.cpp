@@ -13,7 +13,7 @@ namespace {
 
 /// Frames that are kept before unused ones are looked for.
 constexpr size_t kFewFrames = 256;
-constexpr size_t kMostForcedBytes = 4096;
+constexpr size_t kMostEndBytes = 4096;
 
 }  // namespace
 
@@ -73,25 +73,9 @@ void Constraint::allowed(std::span<uint64_t> mask) const {
   assign(index_->eos(), complete_);
 }
 
-std::string Constraint::forced() const {
-  std::string bytes;
-  if (ended_ || complete_) return bytes;
-  Stacks stacks = stacks_;
-  Machine machine(grammar_->automaton(), stacks);
-  std::vector<Configuration> pool = configurations_;
-  Machine::Set set{.begin = 0, .end = pool.size()};
-  while (!set.at_bottom && bytes.size() < kMostForcedBytes) {
-    const int byte = machine.only_byte(set, pool);
-    if (byte < 0) break;
-    set = machine.step(set, static_cast<uint8_t>(byte), pool);
-    bytes.push_back(static_cast<char>(byte));
-  }
-  return bytes;
-}
-
 std::optional<std::vector<Token>> Constraint::shortest_end(size_t most_tokens) const {
   if (ended_ || complete_) return std::vector<Token>();
-  const auto text = find_shortest_end(grammar_->automaton(), stacks_, configurations_, kMostForcedBytes);
+  const auto text = find_shortest_end(grammar_->automaton(), stacks_, configurations_, kMostEndBytes);
   if (!text) return std::nullopt;
   auto tokens = index_->spell(*text, grammar_->automaton().uses_dsml);
   const bool fits = !tokens.empty() && tokens.size() <= most_tokens;

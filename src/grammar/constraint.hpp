@@ -35,8 +35,6 @@ class Constraint {
 
   bool complete() const { return complete_; }  // the text may end here
   bool ended() const { return ended_; }        // EOS was accepted
-  /// The bytes that must come next, as far as there is no choice; empty where there is one.
-  std::string forced() const;
   /// Tokens that bring the text to its end in a short way; none if it is complete. Null if they are more than
   /// `most_tokens`, or cannot be found soon.
   std::optional<std::vector<Token>> shortest_end(size_t most_tokens) const;

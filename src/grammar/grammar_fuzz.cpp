@@ -58,8 +58,6 @@ void write(const std::shared_ptr<const Grammar>& grammar, std::string_view choic
       if ((mask[token / 64] >> (token % 64)) & 1) allowed.push_back(static_cast<Token>(token));
     }
     require(!allowed.empty());
-    const std::string forced = constraint.forced();
-    require(Constraint(constraint).accept_bytes(forced));
     require(constraint.accept(allowed[static_cast<unsigned char>(choice) % allowed.size()]));
     if (constraint.ended()) return;
   }

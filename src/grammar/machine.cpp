@@ -130,16 +130,4 @@ Machine::Set Machine::step(Set from, uint8_t byte, std::vector<Configuration>& p
   return set;
 }
 
-int Machine::only_byte(Set from, const std::vector<Configuration>& pool) const {
-  int found = -1;
-  for (size_t i = from.begin; i < from.end; ++i) {
-    for (const ByteEdge& edge : automaton_.edges_of(automaton_.states[pool[i].state])) {
-      if (!passes(edge.guard, edge.limit, pool[i].count)) continue;
-      if (edge.first != edge.last || (found >= 0 && found != edge.first)) return -1;
-      found = edge.first;
-    }
-  }
-  return found;
-}
-
 }  // namespace ds4::grammar

@@ -29,9 +29,6 @@ class Machine {
   Set close(const std::vector<Configuration>& configurations, std::vector<Configuration>& pool);
   Set step(Set from, uint8_t byte, std::vector<Configuration>& pool);
 
-  /// The only byte that any of these can take, or -1.
-  int only_byte(Set from, const std::vector<Configuration>& pool) const;
-
   /// What a finished rule goes on with. Precondition: the frame is not 0.
   Configuration return_from(uint32_t frame) const {
     const Frame& top = stacks_[frame];

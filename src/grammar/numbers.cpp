@@ -146,6 +146,7 @@ Dfa multiples_of(uint32_t divisor) {
 }  // namespace
 
 std::optional<Dfa> dfa_of_numbers(const NumberRules& rules) {
+  // 20 digits at most before the point, and behind it: no number overflows a double.
   std::string text = "^-?(?:0|[1-9]\\d{0,19})";
   if (!rules.integer) text += "(?:\\.\\d{1,20})?";
   if (!rules.integer && rules.free()) text += "(?:[eE][+-]?\\d{1,2})?";

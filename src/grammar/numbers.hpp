@@ -10,9 +10,6 @@
 
 namespace ds4::grammar {
 
-/// Digits before the point, and behind it, that a number may have; an exponent has one or two.
-inline constexpr uint32_t kMostDigits = 20;
-
 struct Bound {
   std::string decimal;  // "-12.5": no exponent
   bool exclusive = false;

@@ -31,9 +31,6 @@ struct TagMatch {
   DsmlTag tag;
 };
 
-/// No tag, up to the end of its name, is longer than this many bytes.
-inline constexpr size_t kLongestTagBytes = 64;
-
 /// The tag that `text` begins with. Precondition: `text` begins with '<'.
 TagMatch match_tag(std::string_view text);
 

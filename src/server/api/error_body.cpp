@@ -83,17 +83,6 @@ http::Response anthropic_error_response(const RequestError& error) {
   return response(error, anthropic_error(error));
 }
 
-RequestError context_overflow(size_t prompt_tokens, size_t context, std::string param) {
-  RequestError error;
-  error.message = fmt::format("Prompt has {} tokens, but the configured context size is {} tokens",
-                              prompt_tokens, context);
-  error.param = std::move(param);
-  error.code = "context_length_exceeded";
-  error.prompt_tokens = prompt_tokens;
-  error.context = context;
-  return error;
-}
-
 RequestError generation_error(const GenerationEvent& finished) {
   RequestError error = finished.error;
   if (error.status < 500) error.status = 500;

@@ -19,9 +19,6 @@ std::string anthropic_error(const RequestError& error);
 http::Response openai_error_response(const RequestError& error);
 http::Response anthropic_error_response(const RequestError& error);
 
-/// The prompt does not fit; `param` is where it came from ("messages", "prompt", "input").
-RequestError context_overflow(size_t prompt_tokens, size_t context, std::string param);
-
 /// Why an answer broke off: the server's fault, whatever defaults the event's error was left with.
 RequestError generation_error(const GenerationEvent& finished);
 

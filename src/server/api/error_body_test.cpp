@@ -5,6 +5,7 @@
 #include <set>
 
 #include "server/api/ids.hpp"
+#include "server/api/test_api.hpp"
 
 namespace ds4::server::api {
 namespace {

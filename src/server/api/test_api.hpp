@@ -1,6 +1,8 @@
 // For tests: an exchange that keeps what is sent, and a generator that plays events written by hand.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <memory>
 #include <string>
 #include <utility>
@@ -116,6 +118,18 @@ inline GenerationEvent done_event(Usage usage) {
   GenerationEvent event;
   event.usage = usage;
   return event;
+}
+
+/// A prompt that does not fit, which came from the field `param`.
+inline RequestError context_overflow(size_t prompt_tokens, size_t context, std::string param) {
+  RequestError error;
+  error.message = fmt::format("Prompt has {} tokens, but the configured context size is {} tokens",
+                              prompt_tokens, context);
+  error.param = std::move(param);
+  error.code = "context_length_exceeded";
+  error.prompt_tokens = prompt_tokens;
+  error.context = context;
+  return error;
 }
 
 inline GenerationEvent failed_event(RequestError error) {

@@ -4,10 +4,11 @@
 // __byte_perm turns into signed bytes by selecting from {8, 25, 43, -, -8, -25, -43, -}: bit 2 of a nibble is
 // the sign, so the sign pattern is one more look-up (128 entries: nibble j = 4 when the sign of element j is
 // negative) and one XOR. 4 bytes an entry instead of 8 halve the look-up cost: one wavefront for 32 lanes
-// instead of two. Layout: entry e, copy l (one copy for every lane, so that lane l only ever touches bank l)
-// at byte 128 e + 4 l: 32 KiB of grid, then 16 KiB of signs. With one copy, 32 random look-ups take 3.5
-// wavefronts on average; here 1. Per chunk of 64 weights: 16 wavefronts of shared memory, and about 95
-// instructions.
+// instead of two. Layout: grid entry e, copy l (one copy for every lane, so that lane l only ever touches
+// bank l) at byte 256 e + 4 l, the sign pattern of the low seven bits of e at 256 e + 128 + 4 l. An address
+// is the index as byte 1 and the lane as byte 0: one byte permutation, whatever stands in the eighth bit of a
+// sign index. With one copy, 32 random look-ups take 3.5 wavefronts on average; here 1. Per chunk of 64
+// weights: 16 wavefronts of shared memory.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -17,12 +18,6 @@
 
 namespace ds4::cuda {
 
-inline constexpr uint32_t iq2_sign_table_at = 256 * 128;
-inline constexpr size_t iq2_tables_bytes = (256 + 128) * 128;
-/// The pairs: grid entry e, copy l at byte 256 e + 4 l, the sign pattern of the low seven bits of e at 256 e
-/// + 128 + 4 l. An address is the index as byte 1 and the lane as byte 0: one byte permutation, whatever
-/// stands in the eighth bit of a sign index. For products that integer instructions limit: six for eight
-/// weights.
 inline constexpr size_t iq2_pairs_bytes = 256 * 256;
 
 /// format::kIq2XxsGrid with level j (bits 4j..4j+3) as 0, 1, 2 for 8, 25, 43 (from GGML, see NOTICE).
@@ -76,14 +71,6 @@ __device__ __forceinline__ uint32_t permute_bytes(uint32_t a, uint32_t b, uint32
   uint32_t result;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(selectors));
   return result;
-}
-
-/// Every thread of the block calls this, then the block synchronises.
-__device__ inline void fill_iq2_tables(uint8_t* tables) {
-  for (uint32_t i = threadIdx.x; i < 384 * 8; i += blockDim.x) {
-    const uint32_t v = i < 256 * 8 ? iq2_grid[i / 8] : iq2_sign_nibbles(i / 8 - 256);
-    reinterpret_cast<uint4*>(tables)[i] = make_uint4(v, v, v, v);
-  }
 }
 
 /// Every thread of the block calls this, then the block synchronises.

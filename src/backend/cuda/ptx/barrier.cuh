@@ -71,9 +71,6 @@ __device__ __forceinline__ void sync_threads(uint32_t name, uint32_t threads) {
 // coordinates are elements, innermost first; what lies outside the tensor arrives as zeros and counts as
 // bytes.
 
-__device__ __forceinline__ void prefetch_tensor_map(const void* map) {
-  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
 __device__ __forceinline__ void copy_tensor(void* shared, const void* map, uint64_t* barrier, int32_t x,
                                             int32_t y) {
   asm volatile(
