@@ -100,12 +100,17 @@ class Conversion {
     TensorEncoder encoder(
         {source_path(), options_.threads, options_.cancelled, imatrix_ ? &*imatrix_ : nullptr});
     DS4_TRY(check_importance(encoder));
+    std::vector<OutputSize> sizes;
+    for (const File& file : files()) {
+      if (!file.path->empty()) sizes.push_back({*file.path, *file.bytes});
+    }
     if (options_.dry_run) {
       DS4_ASSIGN(summary_.plan, describe(encoder));
+      for (const auto& fine : {check_outputs(), check_space(sizes)}) {
+        if (!fine && options_.notice) options_.notice(fine.error().message);
+      }
       return std::move(summary_);
     }
-    std::vector<OutputSize> sizes;
-    for (const File& file : files()) sizes.push_back({*file.path, *file.bytes});
     DS4_TRY(check_space(sizes));
     for (const File& file : files()) {
       for (const PlannedTensor& planned : *file.plan) total_cost_ += planned.cost();

@@ -37,7 +37,8 @@ struct ConvertOptions {
   bool resume = false;     // continue what a run that was ended left, and leave it if this one is ended
   bool checksums = false;  // also write NAME.sha256 for each file
   unsigned threads = 0;    // 0 = one for each processor
-  /// Called before anything is written, with a sentence on importance that is not there or not used.
+  /// Called before anything is written, with a sentence on importance that is not there or not used; in a dry
+  /// run also with why the files could not be written.
   std::function<void(const std::string&)> notice;
   /// Called before each matrix.
   std::function<void(const ConvertProgress&)> progress;

@@ -170,6 +170,22 @@ TEST_F(ConvertBlocks, ImportanceThatIsMissingOrNotUsedIsSaid) {
   EXPECT_THAT(notices, ::testing::IsEmpty());
 }
 
+TEST_F(ConvertBlocks, ADryRunSaysWhatWouldBeInTheWay) {
+  std::vector<std::string> notices;
+  options_.notice = [&](const std::string& sentence) { notices.push_back(sentence); };
+  options_.recipe = Preset::q2;
+  ASSERT_TRUE(convert());
+  const std::string before = bytes(options_.output);
+  options_.dry_run = true;
+  ASSERT_TRUE(convert());
+  EXPECT_THAT(notices, ::testing::ElementsAre(HasSubstr("exists already; use --overwrite")));
+  notices.clear();
+  options_.overwrite = true;
+  ASSERT_TRUE(convert());
+  EXPECT_THAT(notices, ::testing::IsEmpty());
+  EXPECT_TRUE(bytes(options_.output) == before);
+}
+
 TEST_F(ConvertBlocks, ImportanceOfAnotherModelIsAnError) {
   const format::Imatrix imatrix = importance();
   format::Imatrix other;
