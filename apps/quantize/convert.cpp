@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <utility>
 #include <vector>
@@ -72,6 +74,16 @@ Result<void> check_tables(const std::vector<MappedTensor>& tensors, uint32_t exp
 std::string duration_text(double seconds) {
   const auto whole = std::max(int64_t{1}, static_cast<int64_t>(std::llround(seconds)));
   return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+}
+
+/// Bytes that this program holds now, files that are mapped aside; 0 where the system does not tell.
+uint64_t held_bytes() {
+  constexpr std::string_view name = "RssAnon:";
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(name)) return std::strtoull(line.c_str() + name.size(), nullptr, 10) * 1024;
+  }
+  return 0;
 }
 
 class Conversion {
@@ -343,6 +355,7 @@ class Conversion {
 
   Result<std::string> describe(TensorEncoder& encoder) {
     std::string text;
+    const uint64_t held = held_bytes();  // names, tokenizer and importance; nothing is encoded yet
     uint64_t memory_bytes = 0;
     double seconds = 0;
     std::map<std::pair<std::string_view, format::TensorType>, double> seconds_per_weight;
@@ -363,7 +376,7 @@ class Conversion {
                           *file.bytes, static_cast<double>(*file.bytes) / (1 << 30), options_.recipe.name());
     }
     text += fmt::format("Memory besides the mapped source: {:.1f} MiB\n",
-                        static_cast<double>(memory_bytes) / (1 << 20));
+                        static_cast<double>(held + memory_bytes) / (1 << 20));
     text += fmt::format(
         "Encoding: about {} (h:mm:ss) on {} threads, by the processor time of the first rows; other programs "
         "and "

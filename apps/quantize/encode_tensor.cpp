@@ -257,9 +257,6 @@ uint64_t TensorEncoder::memory_bytes(const MappedTensor& tensor, TensorType type
   uint64_t bytes = writer_bytes + rows_of_chunk(tensor, type) * format::row_bytes(type, cols);
   bytes += (pool_.size() + 2) * cols * sizeof(float);
   if (format::needs_importance(type)) bytes += energy_parts * cols * sizeof(double);
-  if (options_.imatrix) {
-    for (const auto& [name, values] : options_.imatrix->entries) bytes += values.size() * sizeof(float);
-  }
   return bytes;
 }
 

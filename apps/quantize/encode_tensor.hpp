@@ -46,7 +46,7 @@ class TensorEncoder {
   /// first rows, extrapolated and divided by the threads.
   Result<double> measure_seconds(const MappedTensor& tensor, format::TensorType type);
 
-  /// Bytes that encoding `tensor` needs besides the mapped source.
+  /// Bytes that encoding `tensor` needs besides the mapped source and the importance file.
   uint64_t memory_bytes(const MappedTensor& tensor, format::TensorType type) const;
 
   unsigned threads() const { return pool_.size(); }
