@@ -2,7 +2,8 @@
 // token of all 43 layers takes by that. Layers have weights of their own, but for the experts, of which a
 // token reads 6 of 256; everything is filled with random numbers, so the tokens mean nothing and a checksum
 // of the logits tells whether two builds compute the same bits. Usage: ds4_cuda_decode_bench [--json] [layers
-// [points [ratio]]]; without a ratio all three kinds are measured.
+// [points [ratio]]]; points are POSITIONxROWS, separated by commas; without a ratio all three kinds are
+// measured.
 #include <algorithm>
 #include <charconv>
 #include <chrono>
@@ -13,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/cuda/pass.hpp"
@@ -285,7 +287,7 @@ void print_token(const bench::Report& report, const Point& point) {
 
 struct Plan {
   uint32_t layers = 8;
-  std::vector<Point> points = {{2000, 1}, {32000, 1}, {2000, 4}, {2000, 16}};
+  std::vector<Point> points = {{2000, 1}, {32000, 1}, {2000, 2}, {2000, 4}, {2000, 8}, {2000, 16}};
   std::optional<uint32_t> only_ratio;
 };
 
@@ -344,18 +346,36 @@ std::optional<uint32_t> number(const std::string& text) {
   return value;
 }
 
-/// Nothing if an argument is no number or out of range.
+/// Points as "2000x1,600x16".
+std::optional<std::vector<Point>> read_points(const std::string& text) {
+  std::vector<Point> points;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size()), cross = text.find('x', begin);
+    if (cross >= end) return std::nullopt;
+    const std::optional<uint32_t> position = number(text.substr(begin, cross - begin));
+    const std::optional<uint32_t> rows = number(text.substr(cross + 1, end - cross - 1));
+    if (!position || !rows || *rows < 1 || *rows > max_rows) return std::nullopt;
+    points.push_back({*position, *rows});
+    begin = end + 1;
+  }
+  return points;
+}
+
+/// Nothing if an argument cannot be read or is out of range.
 std::optional<Plan> make_plan(const std::vector<std::string>& arguments) {
   Plan plan;
   for (size_t i = 0; i < arguments.size(); ++i) {
+    if (i == 1) {
+      std::optional<std::vector<Point>> points = read_points(arguments[i]);
+      if (!points) return std::nullopt;
+      plan.points = std::move(*points);
+      continue;
+    }
     const std::optional<uint32_t> value = number(arguments[i]);
     if (!value) return std::nullopt;
     if (i == 0) {
       if (*value < 3 || *value > 43) return std::nullopt;
       plan.layers = *value;
-    } else if (i == 1) {
-      if (*value < 1 || *value > plan.points.size()) return std::nullopt;
-      plan.points.resize(*value);
     } else {
       if (std::find(std::begin(ratios), std::end(ratios), *value) == std::end(ratios)) return std::nullopt;
       plan.only_ratio = *value;
@@ -371,7 +391,8 @@ int main(int argc, char** argv) {
   const ds4::bench::Options options = ds4::bench::read_options(argc, argv, 3);
   std::optional<ds4::cuda::Plan> plan = ds4::cuda::make_plan(options.arguments);
   if (!plan) {
-    std::fprintf(stderr, "%s: expected 3 to 43 layers, then 1 to 4 points, then ratio 0, 4 or 128\n",
+    std::fprintf(stderr,
+                 "%s: expected 3 to 43 layers, then points like 2000x1,600x16, then ratio 0, 4 or 128\n",
                  argv[0]);
     return 2;
   }
