@@ -216,15 +216,19 @@ TEST_F(Gemv, RefusesShapesItCannotRead) {
 /// A small layer: E experts of F features on d columns, top K, routed types as given, shared Q8_0 unless
 /// said.
 struct Layer {
-  static constexpr uint32_t experts = 5, features = 256, width = 512, top = 3, slots = top + 1;
+  static constexpr uint32_t experts = 5, top = 3, slots = top + 1;
+  uint32_t features, width;
   std::mt19937 random{6};
   TestMatrix gate, up, down, shared_gate, shared_up, shared_down;
   TestActivations x;
   std::vector<int32_t> ids;
   std::vector<float> weights;
 
-  Layer(TensorType routed, TensorType down_type, TensorType shared)
-      : gate(routed, experts * features, width, random),
+  Layer(TensorType routed, TensorType down_type, TensorType shared, uint32_t features_of_expert = 256,
+        uint32_t width_of_model = 512)
+      : features(features_of_expert),
+        width(width_of_model),
+        gate(routed, experts * features, width, random),
         up(routed, experts * features, width, random),
         down(down_type, experts * width, features, random),
         shared_gate(shared, features, width, random),
@@ -266,7 +270,7 @@ double swiglu(double gate, double up) {
 
 void check_gate_up(const Layer& layer, const std::string& what) {
   const std::vector<float> all = layer.run_gate_up(0, max_rows);
-  const uint32_t features = Layer::features, top = Layer::top, slots = Layer::slots;
+  const uint32_t features = layer.features, top = Layer::top, slots = Layer::slots;
   for (size_t t = 0; t < max_rows; t += 3) {
     for (size_t k = 0; k < slots; ++k) {
       const bool shared = k == top;
@@ -283,7 +287,7 @@ void check_gate_up(const Layer& layer, const std::string& what) {
       }
     }
   }
-  for (const uint32_t tokens : {1u, 3u, 6u}) {
+  for (const uint32_t tokens : {1u, 2u, 3u, 6u, 11u}) {
     for (uint32_t first = 0; first + tokens <= max_rows; first += 5) {
       const std::vector<float> some = layer.run_gate_up(first, tokens);
       EXPECT_EQ(std::memcmp(some.data(), all.data() + size_t{first} * slots * features, some.size() * 4), 0)
@@ -294,7 +298,7 @@ void check_gate_up(const Layer& layer, const std::string& what) {
 
 void check_down(const Layer& layer, const std::string& what) {
   std::mt19937 random(7);
-  const uint32_t features = Layer::features, width = Layer::width, top = Layer::top, slots = Layer::slots;
+  const uint32_t features = layer.features, width = layer.width, top = Layer::top, slots = Layer::slots;
   const TestActivations mid(size_t{max_rows} * slots, features, random);
   const std::vector<float> all = layer.run_down(mid, 0, max_rows);
   for (size_t t = 0; t < max_rows; t += 3) {
@@ -309,7 +313,7 @@ void check_down(const Layer& layer, const std::string& what) {
           << what << " token " << t << " row " << row;
     }
   }
-  for (const uint32_t tokens : {1u, 3u, 6u}) {
+  for (const uint32_t tokens : {1u, 2u, 3u, 6u, 11u}) {
     for (uint32_t first = 0; first + tokens <= max_rows; first += 5) {
       const std::vector<float> some = layer.run_down(mid, first, tokens);
       EXPECT_EQ(std::memcmp(some.data(), all.data() + size_t{first} * width, some.size() * 4), 0)
@@ -334,6 +338,12 @@ TEST_F(Experts, EverySharedFormat) {
   }
 }
 
+// Rows of more steps of 32 chunks than the small layer's.
+TEST_F(Experts, LongRows) {
+  check_gate_up(Layer(TensorType::iq2_xxs, TensorType::q2_k, TensorType::q8_0, 256, 7168), "7168 columns");
+  check_down(Layer(TensorType::iq2_xxs, TensorType::q2_k, TensorType::q8_0, 2304, 512), "2304 columns");
+}
+
 TEST_F(Experts, RefusesShapesThatDisagree) {
   const Layer layer(TensorType::q8_0, TensorType::q8_0, TensorType::q8_0);
   ExpertsGateUp args;
@@ -344,9 +354,9 @@ TEST_F(Experts, RefusesShapesThatDisagree) {
   args.x = layer.x.device();
   args.tokens = 1;
   args.experts_per_token = Layer::top;
-  args.features = Layer::features - 1;
+  args.features = layer.features - 1;
   EXPECT_EQ(experts_gate_up(args, nullptr), cudaErrorInvalidValue);
-  args.features = Layer::features;
+  args.features = layer.features;
   args.tokens = 17;
   EXPECT_EQ(experts_gate_up(args, nullptr), cudaErrorInvalidValue);
 }

@@ -1,8 +1,8 @@
 // What: softmax attention with sinks; chunks of a row's list of KV rows go to separate blocks, a second
 // kernel joins
 //   them, un-rotates the tail and rounds to int8 (flash decoding).
-// Layout: block = (chunk, 16 heads, row of the pass), 8 warps; warp w owns columns 64 w .. 64 w + 63 of every
-// KV row,
+// Layout: block = (chunk, or several of them if there are several rows; 16 heads; row of the pass), 8 warps;
+// warp w owns columns 64 w .. 64 w + 63 of every KV row,
 //   as keys and as values, and keeps them in registers. Heads are the M dimension of m16n8k16.
 // Preconditions: packed rows on 8 bytes, query on 16. Chunks depend on the row's own count alone, so a row
 // gives the
@@ -281,13 +281,54 @@ __device__ inline void add_values(const uint32_t (&major)[4], const uint32_t (&m
   }
 }
 
-/// One warp's part of a chunk: KV rows [begin, end) of the list. Those of the first tile that are not of this
-/// pass are asked for before the queries are there; all go past L1, which may hold what was there before.
-template <bool kTail>
-__device__ void attend_chunk(const RowList& list, uint32_t begin, uint32_t end, const float* query,
-                             uint32_t heads_left, int warp, Shared& shared, Running& running,
-                             float (&sum)[8][4]) {
+struct Partial {
+  float* values;  // [row][head][chunks][512]
+  float2* stats;  // [row][head][chunks]: maximum, sum
+};
+
+__host__ __device__ inline Partial partial_of(const AttentionArguments& a, uint32_t chunks) {
+  const size_t count = size_t{a.row_count} * a.heads * chunks;
+  float* values = static_cast<float*>(a.scratch);
+  return {values, reinterpret_cast<float2*>(values + count * 512)};
+}
+
+/// The warp's columns of a chunk's result; the first of 16 threads writes a head's statistics.
+__device__ inline void store_partial(const AttentionArguments& a, uint32_t chunks, uint32_t chunk, int warp,
+                                     const float (&sum)[8][4], const Running& running) {
+  const uint32_t first_head = blockIdx.y * group_heads, heads_left = a.heads - first_head;
   const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4;
+  const Partial partial = partial_of(a, chunks);
+  const auto slot = [&](uint32_t head) {
+    return (size_t{blockIdx.z} * a.heads + first_head + head) * chunks + chunk;
+  };
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const uint32_t head = g + 8 * half;
+    if (head >= heads_left) continue;
+    float4* out = reinterpret_cast<float4*>(partial.values + slot(head) * 512 + 64 * warp + 16 * c);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      out[j] = make_float4(sum[2 * j][2 * half], sum[2 * j][2 * half + 1], sum[2 * j + 1][2 * half],
+                           sum[2 * j + 1][2 * half + 1]);
+    }
+  }
+  const uint32_t head = threadIdx.x / 16;
+  if (threadIdx.x % 16 == 0 && head < heads_left) {
+    partial.stats[slot(head)] = make_float2(running.maximum, running.sum);
+  }
+}
+
+/// One warp's part of chunks `chunk`, `chunk` + gridDim.x, ... of the list, or of the first of them alone.
+/// Those rows of the first tile that are not of this pass are asked for before the queries are there; all go
+/// past L1, which may hold what was there before.
+template <bool kTail, bool several>
+__device__ void attend_chunks(const AttentionArguments& a, const RowList& list, uint32_t chunks, int warp,
+                              Shared& shared) {
+  const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4;
+  const uint32_t first_head = blockIdx.y * group_heads, heads_left = a.heads - first_head;
+  const float* query = a.query + (size_t{blockIdx.z} * a.heads + first_head) * 512;
+  const uint32_t rows_per_chunk = chunk_rows(list.count);
+  uint32_t chunk = blockIdx.x, begin = chunk * rows_per_chunk, end = min(list.count, begin + rows_per_chunk);
   // Past the end the last row is read again; its weight is 0.
   const auto row_of = [&](uint32_t tile, int n) { return min(tile + 8 * n + g, end - 1); };
   RawColumns raw[4];
@@ -302,12 +343,10 @@ __device__ void attend_chunk(const RowList& list, uint32_t begin, uint32_t end, 
   }
   QueryFragment q;
   load_query<kTail>(query, heads_left, warp, g, c, shared, q);
-  for (uint32_t tile = begin; tile < end; tile += tile_rows) {
+  float sum[8][4] = {};
+  Running running;
+  for (uint32_t tile = begin;;) {
     const uint32_t valid = min(static_cast<uint32_t>(tile_rows), end - tile);
-    if (tile > begin) {
-#pragma unroll
-      for (int n = 0; n < 4; ++n) load_columns<kTail>(list.row(row_of(tile, n)), warp, c, raw[n]);
-    }
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
       Fragment fragment;
@@ -340,20 +379,32 @@ __device__ void attend_chunk(const RowList& list, uint32_t begin, uint32_t end, 
       add_values<kTail>(major, minor, first, second, sum);
     }
     // The next tile's weigh() comes after its first barrier, so the weights may be read until there.
+    tile += tile_rows;
+    const bool ended = tile >= end;
+    const uint32_t next = chunk + gridDim.x;
+    const bool more = several && ended && next * rows_per_chunk < list.count;
+    if (more) {
+      tile = next * rows_per_chunk;
+      end = min(list.count, tile + rows_per_chunk);
+    }
+    if (!ended || more) {
+#pragma unroll
+      for (int n = 0; n < 4; ++n) load_columns<kTail>(list.row(row_of(tile, n)), warp, c, raw[n]);
+    }
+    if (!ended) continue;
+    store_partial(a, chunks, chunk, warp, sum, running);
+    if (!more) return;
+    chunk = next;
+    running = Running();
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+#pragma unroll
+      for (float& value : sum[j]) value = 0;
+    }
   }
 }
 
-struct Partial {
-  float* values;  // [row][head][chunks][512]
-  float2* stats;  // [row][head][chunks]: maximum, sum
-};
-
-__host__ __device__ inline Partial partial_of(const AttentionArguments& a, uint32_t chunks) {
-  const size_t count = size_t{a.row_count} * a.heads * chunks;
-  float* values = static_cast<float*>(a.scratch);
-  return {values, reinterpret_cast<float2*>(values + count * 512)};
-}
-
+template <bool several>
 __global__ void __launch_bounds__(32 * warps, 2)
     attend_kernel(const __grid_constant__ AttentionArguments a, uint32_t chunks) {
   __shared__ Shared shared;
@@ -364,36 +415,12 @@ __global__ void __launch_bounds__(32 * warps, 2)
   }
   __syncthreads();
   const RowList list(a, blockIdx.z);
-  const uint32_t rows_per_chunk = chunk_rows(list.count), begin = blockIdx.x * rows_per_chunk;
-  if (begin >= list.count) return wait_for_predecessor();
-  const uint32_t end = min(list.count, begin + rows_per_chunk);
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, c = lane % 4;
-  const uint32_t first_head = blockIdx.y * group_heads, heads_left = a.heads - first_head;
-  const float* query = a.query + (size_t{blockIdx.z} * a.heads + first_head) * 512;
-  float sum[8][4] = {};
-  Running running;
+  if (blockIdx.x * chunk_rows(list.count) >= list.count) return wait_for_predecessor();
+  const int warp = threadIdx.x / 32;
   if (warp == warps - 1) {
-    attend_chunk<true>(list, begin, end, query, heads_left, warp, shared, running, sum);
+    attend_chunks<true, several>(a, list, chunks, warp, shared);
   } else {
-    attend_chunk<false>(list, begin, end, query, heads_left, warp, shared, running, sum);
-  }
-  const Partial partial = partial_of(a, chunks);
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const uint32_t head = g + 8 * half;
-    if (head >= heads_left) continue;
-    const size_t slot = (size_t{blockIdx.z} * a.heads + first_head + head) * chunks + blockIdx.x;
-    float4* out = reinterpret_cast<float4*>(partial.values + slot * 512 + 64 * warp + 16 * c);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      out[j] = make_float4(sum[2 * j][2 * half], sum[2 * j][2 * half + 1], sum[2 * j + 1][2 * half],
-                           sum[2 * j + 1][2 * half + 1]);
-    }
-  }
-  const uint32_t head = threadIdx.x / 16;
-  if (threadIdx.x % 16 == 0 && head < heads_left) {
-    const size_t slot = (size_t{blockIdx.z} * a.heads + first_head + head) * chunks + blockIdx.x;
-    partial.stats[slot] = make_float2(running.maximum, running.sum);
+    attend_chunks<false, several>(a, list, chunks, warp, shared);
   }
 }
 
@@ -464,8 +491,17 @@ size_t attention_scratch_bytes(uint32_t row_count, uint32_t heads, uint32_t rati
 
 cudaError_t attend(const AttentionArguments& arguments, cudaStream_t stream) {
   const uint32_t chunks = launch_chunks(arguments.ratio, arguments.top_k, arguments.max_compressed);
-  const dim3 grid(chunks, divide_up(arguments.heads, group_heads), arguments.row_count);
-  const cudaError_t status = launch(attend_kernel, grid, 32 * warps, 0, stream, arguments, chunks);
+  const uint32_t groups = divide_up(arguments.heads, group_heads), rows = arguments.row_count;
+  // Blocks of more rows than one take several chunks with one load of their queries, so that all run at a
+  // time.
+  int device = 0, processors = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+  const uint32_t of_block =
+      rows == 1 ? 1 : divide_up(chunks * groups * rows, 2 * static_cast<uint32_t>(processors));
+  const dim3 grid(divide_up(chunks, of_block), groups, rows);
+  const auto kernel = of_block == 1 ? attend_kernel<false> : attend_kernel<true>;
+  const cudaError_t status = launch(kernel, grid, 32 * warps, 0, stream, arguments, chunks);
   if (status != cudaSuccess) return status;
   return launch(combine_kernel, dim3(arguments.heads, arguments.row_count), 128, 0, stream, arguments,
                 chunks);

@@ -1,10 +1,10 @@
 // Matrix times 1..16 activation rows, up to eight matrices of any formats in one launch.
 // Layout: planes and activations of device_types.hpp; out[token * out_stride + row].
 // Preconditions: gemv.hpp. A block belongs to one job (prefix of block counts); warps take tiles of 2 or 4
-// rows. Bytes: every weight byte once, activations from L1; FLOPs 2 * rows * cols * tokens. Memory bound to 8
-// tokens, near the dp4a rate at 16. Why: one wave of blocks, whose warps go from tile to tile and keep up to
-// 8 loads of 16 bytes a lane in flight across them; the first of these are asked for while the kernel before
-// still runs, since weights depend on nothing. A lane decodes once for all tokens; more rows per warp
+// rows. Bytes: every weight byte once, activations from L1; FLOPs 2 * rows * cols * tokens. Memory bound to 4
+// tokens; at 16 issue slots are busy 30%. Why: one wave of blocks, whose warps go from tile to tile and keep
+// up to 8 loads of 16 bytes a lane in flight across them; the first of these are asked for while the kernel
+// before still runs, since weights depend on nothing. A lane decodes once for all tokens; more rows per warp
 // amortise the activation loads. Matrices of few long rows are split over four warps.
 #include <algorithm>
 
@@ -40,7 +40,9 @@ __host__ __device__ constexpr Tile tile_of(TensorType type) {
   const bool plain = chunk_columns(type) <= 8;  // F32 activations take as many registers as the weights
   if (tokens <= 2) return {2, wide ? 2 / tokens : plain ? 4 / tokens : 4};
   if (wide) return {2, 1};
-  return {4, plain || tokens == 16 ? 1 : 2};
+  // Measured: more steps in flight are slower, by up to three times.
+  if (tokens == 16) return {2, 2};
+  return {4, 1};
 }
 
 /// Blocks `block` of `blocks` that share a job. The first weights are asked for before the activations are
@@ -120,8 +122,7 @@ __device__ __forceinline__ void run_job(const GemvJob& job, uint32_t block, uint
 template <int tokens>
 __global__ void __launch_bounds__(threads_per_block, tokens == 1   ? 6
                                                      : tokens == 2 ? 5
-                                                     : tokens <= 4 ? 4
-                                                                   : 3)
+                                                                   : 4)
     gemv_kernel(const __grid_constant__ Launch launch) {
   start_successor();
   extern __shared__ uint4 shared[];

@@ -100,4 +100,23 @@ __device__ __forceinline__ void iq2_group(uint32_t indices, uint32_t signs, cons
   }
 }
 
+/// As iq2_group(), for pairs that begin at a multiple of 64 KiB of the shared window: a byte permutation
+/// makes the whole address out of that of the lane's copy of entry 0.
+__device__ __forceinline__ void iq2_group_at(uint32_t indices, uint32_t signs, uint32_t lane_address,
+                                             int* words) {
+#pragma unroll
+  for (uint32_t l = 0; l < 4; ++l) {
+    const uint32_t select = 0x7604u | l << 4;
+    const uint32_t grid_at = permute_bytes(indices, lane_address, select);
+    const uint32_t sign_at = permute_bytes(signs * (1u << l), lane_address, select);
+    uint32_t grid, sign;
+    // Volatile, so that they stay behind the barrier that follows the filling.
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(grid) : "r"(grid_at));
+    asm volatile("ld.shared.u32 %0, [%1+128];" : "=r"(sign) : "r"(sign_at));
+    const uint32_t selectors = grid ^ sign;
+    words[2 * l] = static_cast<int>(permute_bytes(0x002b1908u, 0x00d5e7f8u, selectors));
+    words[2 * l + 1] = static_cast<int>(permute_bytes(0x002b1908u, 0x00d5e7f8u, selectors >> 16));
+  }
+}
+
 }  // namespace ds4::cuda

@@ -329,12 +329,23 @@ struct RowFormat<TensorType::iq2_xxs> {
   }
   static __device__ __forceinline__ Weights decode(const Raw& raw, uint32_t, const uint8_t* tables) {
     Weights w;
-    const float d = __fmul_rn(half_bits(raw.d), 0.125f);
     iq2_group(raw.q.x, raw.q.y, tables, w.q[0]);
     iq2_group(raw.q.z, raw.q.w, tables, w.q[1]);
+    decode_scales(raw, w);
+    return w;
+  }
+  /// From the pairs at a multiple of 64 KiB (iq2_group_at()).
+  static __device__ __forceinline__ Weights decode_at(const Raw& raw, uint32_t lane_address) {
+    Weights w;
+    iq2_group_at(raw.q.x, raw.q.y, lane_address, w.q[0]);
+    iq2_group_at(raw.q.z, raw.q.w, lane_address, w.q[1]);
+    decode_scales(raw, w);
+    return w;
+  }
+  static __device__ __forceinline__ void decode_scales(const Raw& raw, Weights& w) {
+    const float d = __fmul_rn(half_bits(raw.d), 0.125f);
     w.d[0] = __fmul_rn(d, code_to_float(raw.q.y >> 27 | 1u));  // 2 s + 1
     w.d[1] = __fmul_rn(d, code_to_float(raw.q.w >> 27 | 1u));
-    return w;
   }
   static __device__ __forceinline__ Inputs inputs(const InputRow& x, uint32_t chunk) {
     const int8_t* codes = x.codes + size_t{chunk} * 64;

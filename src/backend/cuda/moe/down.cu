@@ -4,12 +4,13 @@
 // FLOPs 2 for a weight.
 // Why: a warp makes two rows, which share the activations and keep six expert rows in flight. The mixing
 // weights of the residual streams have time until this sublayer is left: one block finishes them beside the
-// products.
+// products. Several tokens in the formats of published files: several_tokens_down.cuh.
 #include <algorithm>
 
 #include "backend/cuda/device/launch.hpp"
 #include "backend/cuda/hc/finish_mix.cuh"
 #include "backend/cuda/moe/expert_formats.cuh"
+#include "backend/cuda/moe/several_tokens_down.cuh"
 
 namespace ds4::cuda {
 namespace {
@@ -184,6 +185,50 @@ __global__ void __launch_bounds__(down_warps * 32, 4)
   });
 }
 
+/// As down_kernel, for groups of up to four tokens, with the routed weights in flight across experts and
+/// tokens.
+template <int rows, int depth, int steps>
+__global__ void __launch_bounds__(down_warps * 32, rows > 2 ? 3 : 4)
+    several_tokens_down_kernel(const __grid_constant__ ExpertsDown args) {
+  using Products = SeveralTokensDown<rows, depth, steps>;
+  constexpr uint32_t tokens = Products::group_tokens;
+  start_successor();
+  const uint32_t first = blockIdx.y * tokens, count = min(tokens, args.tokens - first);
+  if (blockIdx.x == 0 && args.mix.slices > 0) {
+    __shared__ float parts[down_warps][32];
+    wait_for_predecessor();
+    for (uint32_t t = first; t < first + count; ++t) {
+      finish_mix(args.mix, static_cast<int>(t), parts);
+      __syncthreads();
+    }
+    return;
+  }
+  const uint32_t block = blockIdx.x - (args.mix.slices > 0 ? 1 : 0);
+  const uint32_t row = (block * down_warps + threadIdx.x / 32) * rows;
+  if (row >= args.outputs) return wait_for_predecessor();
+  Products products(args, first, count, row);
+  products.prefetch();
+  wait_for_predecessor();
+  float sums[rows * tokens] = {};
+  products.multiply(sums);
+  reduce_warp(sums);
+  for_each_reduced(sums, [&](uint32_t index, float value) {
+    const uint32_t token = index % tokens, of_warp = index / tokens;
+    if (token < count && row + of_warp < args.outputs) {
+      args.out[size_t{first + token} * args.out_stride + row + of_warp] = value;
+    }
+  });
+}
+
+template <int rows, int depth, int steps>
+cudaError_t launch_several_tokens(const ExpertsDown& args, cudaStream_t stream) {
+  constexpr uint32_t rows_per_block = down_warps * rows, tokens = 4;
+  const uint32_t blocks =
+      (args.outputs + rows_per_block - 1) / rows_per_block + (args.mix.slices > 0 ? 1 : 0);
+  return launch(several_tokens_down_kernel<rows, depth, steps>,
+                dim3(blocks, (args.tokens + tokens - 1) / tokens), down_warps * 32, 0, stream, args);
+}
+
 }  // namespace
 
 cudaError_t experts_down(const ExpertsDown& args, cudaStream_t stream) {
@@ -199,6 +244,14 @@ cudaError_t experts_down(const ExpertsDown& args, cudaStream_t stream) {
       (args.outputs + rows_per_block - 1) / rows_per_block + (args.mix.slices > 0 ? 1 : 0);
   const uint32_t groups = args.tokens == 1 ? 1 : (args.tokens + 3) / 4;
   const bool common = args.down.type == TensorType::q2_k && args.shared_down.type == TensorType::q8_0;
+  if (common && args.tokens > 1 && args.experts_per_token <= 8 && cols <= 4096) {
+    if (args.tokens <= 8) {
+      return cols <= 2048 ? launch_several_tokens<2, 4, 1>(args, stream)
+                          : launch_several_tokens<2, 4, 2>(args, stream);
+    }
+    return cols <= 2048 ? launch_several_tokens<4, 2, 1>(args, stream)
+                        : launch_several_tokens<4, 2, 2>(args, stream);
+  }
   const auto kernel = args.tokens > 1 ? down_kernel<4, false>
                       : common        ? down_kernel<1, true>
                                       : down_kernel<1, false>;

@@ -1,15 +1,17 @@
 // Gate and up of a mixture of experts for 1..16 tokens, with clamped SwiGLU, in one kernel.
 // Layout: expert planes [E * F][d]; slots and mid in experts.hpp. Preconditions: experts.hpp. IQ2_XXS keeps
 // its tables (iq2_tables.cuh, 64 KiB) in shared memory, filled once per block, so the grid is as large as the
-// device holds and strides over the work: one token by slot, more by row tile, then slot, so that tokens with
-// the same expert find its rows in L2. Bytes: K experts per token once, shared expert once for 4 tokens; at
-// Flash shapes and one token 26 + 18 MB. FLOPs 2 for a weight. Why: a warp makes a gate row and its up row,
-// so SwiGLU needs no second pass.
+// device holds and strides over the work. The formats of published files have kernels of their own for one
+// token and for several (several_tokens_gate_up.cuh); the others take one token by slot, more by row tile,
+// then slot, so that tokens with the same expert find its rows in L2. Bytes: K experts per token once, those
+// of several tokens once for two of them; shared expert once (other formats: once for 4 tokens); at Flash
+// shapes and one token 26 + 18 MB. FLOPs 2 for a weight. Why: a warp makes a gate row and its up row, so
+// SwiGLU needs no second pass. Several tokens: instructions, not bytes, are the limit.
 #include <algorithm>
 
 #include "backend/cuda/device/launch.hpp"
 #include "backend/cuda/moe/expert_formats.cuh"
-#include "backend/cuda/moe/one_token_gate_up.cuh"
+#include "backend/cuda/moe/several_tokens_gate_up.cuh"
 
 namespace ds4::cuda {
 namespace {
@@ -49,13 +51,6 @@ __device__ __forceinline__ void shared_gate_up(const ExpertsGateUp& args, const 
     }
   }
 }
-
-/// Division by a count up to 512 of numbers below 2^22, by a multiplication.
-struct Divisor {
-  uint32_t value, reciprocal;
-  __device__ explicit Divisor(uint32_t count) : value(count), reciprocal(~0u / count + 1) {}
-  __device__ uint32_t quotient(uint32_t n) const { return value == 1 ? n : __umulhi(n, reciprocal); }
-};
 
 /// An item of the routed experts: for each tile of rows the slots, for each slot the rows of the tile.
 struct RoutedItem {
@@ -110,6 +105,28 @@ __global__ void __launch_bounds__(gate_up_threads, 1)
   products.routed();
 }
 
+template <int steps, int tokens>
+__global__ void __launch_bounds__(gate_up_threads, 1)
+    several_tokens_gate_up_kernel(const __grid_constant__ ExpertsGateUp args, uint32_t below) {
+  extern __shared__ uint4 shared[];
+  __shared__ ExpertGroups groups;
+  uint8_t* const begin = reinterpret_cast<uint8_t*>(shared);
+  const auto before = pairs_at - static_cast<uint32_t>(__cvta_generic_to_shared(begin));
+  uint8_t* const tables = begin + before;
+  const StagedInputs<steps> inputs{
+      begin, below,
+      before + static_cast<uint32_t>(iq2_pairs_bytes) - below * StagedInputs<steps>::token_bytes};
+  SeveralTokensGateUp<steps, tokens> products(args, inputs, groups, work_items());
+  products.prefetch();
+  fill_iq2_pairs(tables);
+  wait_for_predecessor();
+  start_successor();  // not before, as above
+  inputs.fill(args.x, args.gate.cols, args.tokens);
+  groups.find(args.ids, args.tokens * args.experts_per_token);  // synchronises the block
+  products.shared();
+  products.routed();
+}
+
 template <int tokens, bool common>
 __global__ void __launch_bounds__(gate_up_threads, 1)
     gate_up_kernel(const __grid_constant__ ExpertsGateUp args, bool needs_tables) {
@@ -133,6 +150,32 @@ __global__ void __launch_bounds__(gate_up_threads, 1)
       routed_gate_up<routed, chunk_columns(routed) <= 16 ? 4 : 2>(args, tables, work);
     });
   }
+}
+
+/// Nothing where the device has too little shared memory for the activations.
+template <int steps>
+cudaError_t launch_several_tokens(const ExpertsGateUp& args, int device, uint32_t blocks, cudaStream_t stream,
+                                  bool& launched) {
+  const auto kernel = args.tokens <= 2   ? several_tokens_gate_up_kernel<steps, 2>
+                      : args.tokens <= 4 ? several_tokens_gate_up_kernel<steps, 4>
+                      : args.tokens <= 8 ? several_tokens_gate_up_kernel<steps, 8>
+                                         : several_tokens_gate_up_kernel<steps, 16>;
+  using Inputs = StagedInputs<steps>;
+  int reserved = 0, most = 0;
+  cudaDeviceGetAttribute(&reserved, cudaDevAttrReservedSharedMemoryPerBlock, device);
+  cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  // The window begins with what is reserved and the groups.
+  constexpr uint32_t padding = 128;
+  const uint32_t begin = static_cast<uint32_t>(reserved) + static_cast<uint32_t>(sizeof(ExpertGroups));
+  const uint32_t below = std::min((pairs_at - begin - padding) / Inputs::token_bytes, args.tokens);
+  const uint32_t end =
+      pairs_at + static_cast<uint32_t>(iq2_pairs_bytes) + (args.tokens - below) * Inputs::token_bytes;
+  const auto bytes = static_cast<int>(end - begin);
+  if (static_cast<int>(end) > most + reserved) return cudaSuccess;
+  const cudaError_t status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  if (status != cudaSuccess) return status;
+  launched = true;
+  return launch(kernel, blocks, gate_up_threads, static_cast<uint32_t>(bytes), stream, args, below);
 }
 
 }  // namespace
@@ -162,6 +205,13 @@ cudaError_t experts_gate_up(const ExpertsGateUp& args, cudaStream_t stream) {
     const auto kernel = steps <= 2 ? one_token_gate_up_kernel<2> : one_token_gate_up_kernel<4>;
     if (const cudaError_t status = allow_tables(kernel, true); status != cudaSuccess) return status;
     return launch(kernel, blocks, gate_up_threads, table_bytes(true), stream, args);
+  }
+  if (args.tokens > 1 && common && steps <= 4 && features % 2 == 0 &&
+      args.tokens * args.experts_per_token <= ExpertGroups::max_slots) {
+    bool launched = false;
+    const cudaError_t status = steps <= 2 ? launch_several_tokens<2>(args, device, blocks, stream, launched)
+                                          : launch_several_tokens<4>(args, device, blocks, stream, launched);
+    if (launched || status != cudaSuccess) return status;
   }
   const auto kernel = args.tokens == 1 ? gate_up_kernel<1, false>
                       : common         ? gate_up_kernel<4, true>
