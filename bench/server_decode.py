@@ -2,10 +2,12 @@
 """How fast a server decodes for several clients at once: bench/server_decode.py ds4-server MODEL [CLIENTS...]
 
 Starts the server, lets 1, 2, 4, 8 and 16 clients (or as many as told) stream greedy completions of 160 tokens behind
-prompts of some 500 tokens each, and prints one JSON object a line: tokens per second while all of them were decoding."""
+prompts of some 500 tokens each, and prints one JSON object a line: tokens per second while all of them were decoding,
+and the median time from a request to its first token."""
 import http.client
 import json
 import re
+import statistics
 import subprocess
 import sys
 import threading
@@ -27,18 +29,28 @@ def start(program, model):
     sys.exit("the server did not start")
 
 
-def stream(port, number, arrivals):
-    """One client; when each of its tokens came."""
+def stream(port, number, arrivals, waits):
+    """One client; when each of its tokens came, and how long it waited for the first."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
     body = {"prompt": f"Story number {number}: " + "once upon a time there was a cat. " * 40, "max_tokens": TOKENS,
             "temperature": 0, "stream": True}
+    asked = time.monotonic()
     connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
-    arrivals.append([time.monotonic() for line in connection.getresponse() if line.startswith(b"data: {")])
+    times = []
+    for line in connection.getresponse():
+        now = time.monotonic()
+        if not line.startswith(b"data: {"):
+            continue
+        # Progress of the prompt is told in pieces without text.
+        if any(choice["text"] for choice in json.loads(line[len("data: "):])["choices"]):
+            times.append(now)
+    arrivals.append(times)
+    waits.append(times[0] - asked)
 
 
 def measure(port, clients):
-    arrivals = []
-    threads = [threading.Thread(target=stream, args=(port, clients * 100 + i, arrivals)) for i in range(clients)]
+    arrivals, waits = [], []
+    threads = [threading.Thread(target=stream, args=(port, clients * 100 + i, arrivals, waits)) for i in range(clients)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -47,7 +59,7 @@ def measure(port, clients):
     tokens = sum(begin < time <= end for times in arrivals for time in times)
     rate = tokens / (end - begin)
     return {"clients": clients, "seconds": round(end - begin, 3), "tokens": tokens, "tokens_per_second": round(rate, 1),
-            "each": round(rate / clients, 1)}
+            "each": round(rate / clients, 1), "first_token_seconds": round(statistics.median(waits), 3)}
 
 
 def main():
