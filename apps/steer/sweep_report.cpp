@@ -63,9 +63,9 @@ std::string sweep_table(const std::vector<ScaleRow>& rows, size_t prompts) {
   std::string text = fmt::format("{:>8} {:>8} {:>8} {:>11} {:>9} {:>9}\n", "scale", "words", "tokens",
                                  "projection", "right", "cut");
   for (const ScaleRow& row : rows) {
-    const std::string right = row.asked == 0 ? "-" : fmt::format("{}/{}", row.right, row.asked);
+    const std::string answers = row.asked == 0 ? "-" : fmt::format("{}/{}", row.right, row.asked);
     text += fmt::format("{:>8} {:>8.1f} {:>8.1f} {:>11.4f} {:>9} {:>9}\n", row.scale, row.words, row.tokens,
-                        row.projection, right, fmt::format("{}/{}", row.cut, prompts));
+                        row.projection, answers, fmt::format("{}/{}", row.cut, prompts));
   }
   return text;
 }

@@ -7,8 +7,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <iterator>
 #include <new>
@@ -267,9 +267,9 @@ TEST(HostileContainers, ManyNamesStayQuick) {
     file.tensor("blk.a.long.common.beginning." + std::to_string(i), {8}, 0, 0);
   }
   file.fill(32);
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();
   EXPECT_TRUE(survive_gguf(file.build()));
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+  EXPECT_LT(std::clock() - start, 10 * CLOCKS_PER_SEC);
 }
 
 class HostileSplit : public ::testing::Test {
