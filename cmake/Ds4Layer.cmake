@@ -19,6 +19,11 @@ if(DS4_SANITIZE)
     target_compile_definitions(ds4_settings INTERFACE BOOST_ASIO_DISABLE_FENCED_BLOCK)
   endif()
   target_link_options(ds4_settings INTERFACE -fsanitize=${DS4_SANITIZE})
+  target_compile_definitions(ds4_settings INTERFACE DS4_SANITIZED)  # for tests of limits that a sanitizer needs for itself
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    # Not the headers of others, such as Highway's conversions of NaN.
+    target_compile_options(ds4_settings INTERFACE -fsanitize-ignorelist=${PROJECT_SOURCE_DIR}/cmake/sanitizer_ignorelist.txt)
+  endif()
 endif()
 if(DS4_FUZZ)
   target_compile_options(ds4_settings INTERFACE -fsanitize=fuzzer-no-link)  # coverage of the code under test

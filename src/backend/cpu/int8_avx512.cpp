@@ -334,9 +334,12 @@ bool many_tokens(const Int8Product& p) {
     const size_t used = (rows + kTileRows - 1) / kTileRows;
     Tile tile[kTileBudgetBytes / 4096 + 1];
     for (size_t i = 0; i < used; ++i) {
-      float* mins = scratch.mins.data() + 2 * i * tile_words;
-      tile[i] = {scratch.codes.data() + i * tile_bytes, scratch.scales.data() + i * tile_words, mins,
-                 mins + tile_words};
+      tile[i] = {scratch.codes.data() + i * tile_bytes, scratch.scales.data() + i * tile_words, nullptr,
+                 nullptr};
+      if constexpr (kMins) {
+        tile[i].min0 = scratch.mins.data() + 2 * i * tile_words;
+        tile[i].min1 = tile[i].min0 + tile_words;
+      }
       pack_tile<kType>(p, row + i * kTileRows, std::min(kTileRows, rows - i * kTileRows), tile[i]);
     }
     for (size_t group = 0; group < token_groups; ++group) {
