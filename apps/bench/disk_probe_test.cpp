@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <numeric>
 #include <optional>
 #include <vector>
@@ -80,6 +81,7 @@ TEST_F(DiskProbeTest, AFolderThatCannotBeWrittenIsNamed) {
   auto probe = DiskProbe::open(folder_, *engine_);
   ASSERT_TRUE(probe);
   std::filesystem::remove_all(folder_ + "/tmp");
+  std::ofstream(folder_ + "/tmp") << "no folder";
   const auto times = probe->measure(session);
   ASSERT_FALSE(times);
   EXPECT_THAT(times.error().message, HasSubstr("the disk cache in " + folder_ + " failed: "));

@@ -329,6 +329,9 @@ class NoMoreFiles {
 };
 
 TEST_F(StoreDamage, WhatTheSystemRefusesIsNotDamaged) {
+#ifdef DS4_SANITIZED
+  GTEST_SKIP() << "the sanitizer's check of dynamic types opens a pipe, and here none can be opened";
+#endif
   fill_folder();
   auto store = open();
   const std::vector<Token> text = run(400, 5000);
