@@ -107,9 +107,10 @@ class CheckpointFixture {
 
   void add_table(const std::string& name, const std::vector<uint64_t>& dims) {
     Entry entry{"I64", dims, {}};
+    std::vector<float>& numbers = values[name];
     for (uint64_t i = 0; i < dims[0] * dims[1]; ++i) {
       const int64_t expert = (random() & 1) != 0 ? 1 : 0;
-      values[name].push_back(static_cast<float>(expert));
+      numbers.push_back(static_cast<float>(expert));
       entry.bytes.append(reinterpret_cast<const char*>(&expert), sizeof expert);
     }
     tensors[name] = entry;
@@ -118,23 +119,22 @@ class CheckpointFixture {
   // Small integers over 8: exact in every source type.
   void add_float(const std::string& name, const std::vector<uint64_t>& dims, const std::string& type) {
     Entry entry{type, dims, {}};
+    std::vector<float>& numbers = values[name];
     uint64_t count = 1;
     for (uint64_t dim : dims) count *= dim;
+    const size_t size = type == "F32" ? 4 : 2;
     for (uint64_t i = 0; i < count; ++i) {
       const int numerator = static_cast<int>(random() % 15) - 7;
       const float value = static_cast<float>(numerator) / 8;
-      values[name].push_back(value);
+      numbers.push_back(value);
       uint32_t bits = std::bit_cast<uint32_t>(value);
-      size_t size = 4;
       if (type == "BF16") {
         bits >>= 16;
-        size = 2;
       } else if (type == "F16") {
         // Rebias the exponent; the mantissa has at most three bits.
         bits = value == 0
                    ? 0
                    : (bits >> 16 & 0x8000) | (((bits >> 23 & 0xff) - 112) << 10) | (bits >> 13 & 0x3ff);
-        size = 2;
       }
       entry.bytes.append(reinterpret_cast<const char*>(&bits), size);
     }
@@ -150,6 +150,7 @@ class CheckpointFixture {
     for (uint64_t i = 0; i < rows / 128 * (cols / 128); ++i)
       scales.bytes += static_cast<char>(120 + random() % 6);
     Entry entry{"F8_E4M3", {rows, cols}, {}};
+    std::vector<float>& numbers = values[name];
     for (uint64_t r = 0; r < rows; ++r) {
       for (uint64_t c = 0; c < cols; ++c) {
         const uint32_t code = random() % 127 | (random() & 1) << 7;  // no NaN
@@ -159,7 +160,7 @@ class CheckpointFixture {
             exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
         const auto scale = static_cast<uint8_t>(scales.bytes[r / 128 * (cols / 128) + c / 128]);
         const double value = std::ldexp((code & 128) != 0 ? -magnitude : magnitude, scale - 127);
-        values[name].push_back(static_cast<float>(value));
+        numbers.push_back(static_cast<float>(value));
         entry.bytes += static_cast<char>(code);
       }
     }
@@ -172,12 +173,13 @@ class CheckpointFixture {
     Entry scales{"F8_E8M0", {rows, cols / 32}, {}};
     for (uint64_t i = 0; i < rows * (cols / 32); ++i) scales.bytes += static_cast<char>(118 + random() % 6);
     Entry entry{"I8", {rows, cols / 2}, {}};
+    std::vector<float>& numbers = values[name];
     for (uint64_t i = 0; i < rows * cols; ++i) {
       const uint32_t code = random() & 15;
       const auto scale = static_cast<uint8_t>(scales.bytes[i / 32]);
       const double value =
           std::ldexp((code & 8) != 0 ? -magnitudes[code & 7] : magnitudes[code & 7], scale - 127);
-      values[name].push_back(static_cast<float>(value));
+      numbers.push_back(static_cast<float>(value));
       if (i % 2 == 0)
         entry.bytes += static_cast<char>(code);
       else
