@@ -25,7 +25,9 @@ bool Scheduler::follow(Job& job) {
     if (other.get() == &job || other->prefilled) continue;
     const size_t shared = common_tokens(other->prompt, job.prompt);
     const size_t best = job.following ? job.following->tokens : at_hand + least_shared_tokens - 1;
-    if (shared <= best) continue;
+    // Of two that share as much, the one that computes, not the one that waits for it.
+    const bool sooner = leader != nullptr && shared == best && leader->following && !other->following;
+    if (shared <= best && !sooner) continue;
     job.following = Following{other->id, shared};
     leader = other.get();
   }
@@ -39,6 +41,14 @@ bool Scheduler::leads(const Following& following) const {
   if (leader == jobs_.end() || (*leader)->prefilled) return false;
   const auto& resident = (*leader)->lease.resident;
   return resident == nullptr || resident->session().position() < following.tokens;
+}
+
+bool Scheduler::waits_for(const Job& job, uint64_t leader) const {
+  if (!job.following) return false;
+  if (job.following->leader == leader) return true;
+  const auto next = std::find_if(jobs_.begin(), jobs_.end(),
+                                 [&](const auto& other) { return other->id == job.following->leader; });
+  return next != jobs_.end() && waits_for(**next, leader);
 }
 
 void Scheduler::start_followers() {
@@ -70,7 +80,7 @@ void Scheduler::report_progress(const Job& job, size_t position) {
   progress.total = job.lease.tokens.size();
   job.sink->on_event(progress);
   for (const auto& other : jobs_) {
-    if (!other->following || other->following->leader != job.id) continue;
+    if (!waits_for(*other, job.id)) continue;
     progress.done = std::min(position, other->following->tokens);
     progress.total = other->prompt.tokens.size();
     other->sink->on_event(progress);

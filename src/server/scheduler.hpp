@@ -98,6 +98,8 @@ class Scheduler final : public Generator {
   /// True if the request follows another one from now on.
   bool follow(Job& job);
   bool leads(const Following& following) const;
+  /// Also by way of others.
+  bool waits_for(const Job& job, uint64_t leader) const;
   void start_followers();
   /// The state behind what others share with this request is kept.
   void stop_for_followers(Job& leader);

@@ -227,6 +227,26 @@ TEST_F(SchedulerTest, RequestsThatComeTogetherShareTheirBeginning) {
   EXPECT_LT(counters_.prefill_tokens - before, prompt + 200);
 }
 
+// Also who follows by way of another one, or came when the first had computed a part.
+TEST_F(SchedulerTest, WhoFollowsHearsHowFarItIs) {
+  start({{"", "</think>Fine."}}, {}, {.per_prompt_token = 1ms});
+  std::string words;
+  for (int i = 0; i < 1000; ++i) words += fmt::format("w{} ", i);
+  const auto first = submit(user(words + "one"));
+  EXPECT_TRUE(first->wait_for(Kind::progress));
+  const auto second = submit(user(words + "two"));
+  EXPECT_TRUE(second->wait_for(Kind::progress));
+  for (const char* end : {"three", "two, but longer"}) {
+    const auto other = submit(user(words + end));
+    EXPECT_TRUE(other->wait_for(Kind::progress));
+    const GenerationEvent progress = other->find(Kind::progress);
+    EXPECT_GT(progress.total, 0u) << end;
+    EXPECT_LT(progress.done + 100, progress.total) << end;
+  }
+  first->leave();
+  second->leave();
+}
+
 TEST_F(SchedulerTest, WhoFollowsGoesOnWithoutWhoLeaves) {
   start({{"", "</think>Fine."}}, {}, {.per_prompt_token = 200us});
   std::string words;
