@@ -21,7 +21,7 @@ if(DS4_SANITIZE)
   target_link_options(ds4_settings INTERFACE -fsanitize=${DS4_SANITIZE})
   target_compile_definitions(ds4_settings INTERFACE DS4_SANITIZED)  # for tests of limits that a sanitizer needs for itself
   if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-    # Not the headers of others, such as Highway's conversions of NaN.
+    # Highway converts NaN to integers, as the instructions do.
     target_compile_options(ds4_settings INTERFACE -fsanitize-ignorelist=${PROJECT_SOURCE_DIR}/cmake/sanitizer_ignorelist.txt)
   endif()
 endif()
