@@ -28,11 +28,16 @@ class Stream {
   cudaStream_t stream_ = nullptr;
 };
 
-/// Keeps no times.
+enum class EventTimes { none, kept };
+
 class Event {
  public:
   /// Throws CudaFailure.
-  Event() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "event"); }
+  explicit Event(EventTimes times = EventTimes::none) {
+    check(cudaEventCreateWithFlags(&event_,
+                                   times == EventTimes::kept ? cudaEventDefault : cudaEventDisableTiming),
+          "event");
+  }
   ~Event() { cudaEventDestroy(event_); }
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;

@@ -128,6 +128,20 @@ __device__ __forceinline__ void common_down(const ExpertsDown& args, uint32_t ro
   for (int r = 0; r < down_rows; ++r) sums[r] = __fadd_rn(of_routed[r], sums[r]);
 }
 
+/// Adds up the lanes' sums [row][token] of a warp and writes them: rows from `row` on, of `count` tokens from
+/// `first` on.
+template <int tokens, int size>
+__device__ __forceinline__ void store_outputs(const ExpertsDown& args, uint32_t first, uint32_t count,
+                                              uint32_t row, float (&sums)[size]) {
+  reduce_warp(sums);
+  for_each_reduced(sums, [&](uint32_t index, float value) {
+    const uint32_t token = index % tokens, of_warp = index / tokens;
+    if (token < count && row + of_warp < args.outputs) {
+      args.out[size_t{first + token} * args.out_stride + row + of_warp] = value;
+    }
+  });
+}
+
 /// A warp makes two output rows for a group of `tokens` tokens. In each lane: the experts ascending, then the
 /// shared one. The first block of a group finishes the mixing of
 /// the sublayer's streams.
@@ -176,13 +190,7 @@ __global__ void __launch_bounds__(down_warps * 32, 4)
       }
     });
   }
-  reduce_warp(sums);
-  for_each_reduced(sums, [&](uint32_t index, float value) {
-    const uint32_t token = index % tokens, of_warp = index / tokens;
-    if (token < count && row + of_warp < args.outputs) {
-      args.out[size_t{first + token} * args.out_stride + row + of_warp] = value;
-    }
-  });
+  store_outputs<tokens>(args, first, count, row, sums);
 }
 
 /// As down_kernel, for groups of up to four tokens, with the routed weights in flight across experts and
@@ -211,13 +219,7 @@ __global__ void __launch_bounds__(down_warps * 32, rows > 2 ? 3 : 4)
   wait_for_predecessor();
   float sums[rows * tokens] = {};
   products.multiply(sums);
-  reduce_warp(sums);
-  for_each_reduced(sums, [&](uint32_t index, float value) {
-    const uint32_t token = index % tokens, of_warp = index / tokens;
-    if (token < count && row + of_warp < args.outputs) {
-      args.out[size_t{first + token} * args.out_stride + row + of_warp] = value;
-    }
-  });
+  store_outputs<tokens>(args, first, count, row, sums);
 }
 
 template <int rows, int depth, int steps>
